@@ -1,0 +1,33 @@
+# `make run` and `make test` work on a fresh clone: both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNS ?= runs/quick
+
+.PHONY: run test setup lint bench clean
+
+run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write the report page.
+	$(BIN)/cavia run table1 --quick --out $(RUNS)/table1
+	$(BIN)/cavia report $(RUNS) --out $(RUNS)/report
+
+test: setup lint  ## Lint, types and the whole test suite.
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+setup: $(VENV)/.installed  ## The environment that both share.
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("cavia needs Python 3.11 or newer, this is %d.%d; run make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup  ## Speed as ratios, measured side by side in one run.
+	$(BIN)/python benchmarks/sine.py
+
+clean:
+	rm -rf $(VENV) runs build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

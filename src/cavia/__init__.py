@@ -1,0 +1,42 @@
+"""Fast context adaptation: one network for many tasks, a few numbers per task (CAVIA, Zintgraf et al., ICML 2019)."""
+
+from cavia.errors import CaviaError, Diverged, Interrupted
+from cavia.evaluation.evaluate import Evaluation, evaluate
+from cavia.learners.base import Learner
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.inner import adapt
+from cavia.learners.saving import load
+from cavia.models.base import ContextModel
+from cavia.models.conditioning import Concat, FiLM
+from cavia.models.mlp import MLP
+from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.tasks.sine import Sine
+from cavia.training.fit import FitResult, fit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ANIL",
+    "CAVIA",
+    "MAML",
+    "MLP",
+    "CaviaError",
+    "CaviaMAML",
+    "Concat",
+    "ContextModel",
+    "Diverged",
+    "Evaluation",
+    "FiLM",
+    "FitResult",
+    "Interrupted",
+    "Learner",
+    "MetaSGD",
+    "Reptile",
+    "Sine",
+    "TaskBatch",
+    "TaskFamily",
+    "adapt",
+    "evaluate",
+    "fit",
+    "load",
+]

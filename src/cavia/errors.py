@@ -1,0 +1,40 @@
+"""The errors that a user meets. Each message names the value, the limit and the fix, in one line."""
+
+from difflib import get_close_matches
+from typing import Any
+
+
+class CaviaError(ValueError):
+    """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
+
+
+class Diverged(RuntimeError):
+    """Training met a loss that is not finite."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from outside, after a checkpoint was written if there is a run folder."""
+
+
+def closest(name: str, names: Any) -> str:
+    """The tail of an error about an unknown name: the nearest known one, or all of them."""
+    near = get_close_matches(name, list(names), n=1, cutoff=0.4)
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(names))}"
+
+
+def require_at_least(name: str, value: Any, least: int) -> int:
+    """`value` as a whole number that is not below `least`, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise CaviaError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise CaviaError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def require_positive(name: str, value: Any) -> float:
+    """`value` as a finite number above zero, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CaviaError(f"{name} must be a number, got {value!r}")
+    if not 0 < value < float("inf"):
+        raise CaviaError(f"{name} must be above 0 and finite, got {value}")
+    return float(value)

@@ -1,0 +1,104 @@
+"""Scores on unseen tasks after every number of gradient steps."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cavia.errors import require_at_least
+from cavia.learners.base import Learner
+from cavia.learners.inner import Fast
+from cavia.learners.losses import accuracy, mean_over_points
+from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of T tasks after 0, 1, … S gradient steps.
+
+    metric:   "accuracy" for classification (higher is better), otherwise the loss (lower is better).
+    scores:   [S + 1, T]
+    mean:     [S + 1]  over tasks
+    interval: [S + 1]  half width of the 95 % interval of the mean
+    """
+
+    metric: str
+    scores: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scores.mean(1)
+
+    @property
+    def interval(self) -> Tensor:
+        return half_width(self.scores)
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.metric == "accuracy"
+
+    def __str__(self) -> str:
+        pairs = zip(self.mean.tolist(), self.interval.tolist(), strict=True)
+        return "\n".join(
+            f"{self.metric} after {step} steps: {mean:.4f} ± {width:.4f}" for step, (mean, width) in enumerate(pairs)
+        )
+
+
+def half_width(scores: Tensor) -> Tensor:
+    """Half width of the 95 % interval of the mean over the last axis: [..., T] → [...]."""
+    count = scores.shape[-1]
+    if count < 2:
+        return torch.full(scores.shape[:-1], float("nan"))
+    return 1.96 * scores.std(-1) / count**0.5
+
+
+@torch.no_grad()
+def evaluate(
+    learner: Learner,
+    family: TaskFamily,
+    tasks: int = 1000,
+    support: int = 10,
+    query: int = 100,
+    steps: int | None = None,
+    seed: int = 0,
+    split: str = "test",
+    chunk: int | None = None,
+) -> Evaluation:
+    """Adapt to unseen tasks and score them on their query points.
+
+    steps: gradient steps, by default as many as in training; every number from 0 to it is scored.
+    seed:  which tasks are drawn from the split.
+    chunk: tasks at a time, to bound memory; by default all at once.
+    """
+    require_at_least("tasks", tasks, 1)
+    steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
+    chunk = require_at_least("chunk", tasks if chunk is None else chunk, 1)
+    batch = family.sample(tasks, support, query, seeded_generator(seed, split), split)
+    scores = [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
+    return Evaluation("accuracy" if learner.loss == "cross_entropy" else _name(learner), torch.cat(scores, 1).cpu())
+
+
+def device_of(learner: Learner) -> torch.device:
+    """Where the learner's parameters are."""
+    return next(learner.parameters()).device
+
+
+def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
+    """[steps + 1, T]"""
+    scores, fast = [], None
+    for step in range(steps + 1):
+        fast = _advance(learner, batch, fast, steps=min(step, 1))
+        prediction = learner.predict(batch.query_x, fast)
+        if learner.loss == "cross_entropy":
+            scores.append(mean_over_points(accuracy(prediction, batch.query_y), batch.query_mask))
+        else:
+            scores.append(learner.mean_loss(prediction, batch.query_y, batch.query_mask))
+    return torch.stack(scores)
+
+
+def _advance(learner: Learner, batch: TaskBatch, fast: Fast | None, steps: int) -> Fast:
+    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps=steps, fast=fast)
+
+
+def _name(learner: Learner) -> str:
+    return learner.loss if isinstance(learner.loss, str) else "loss"

@@ -1,0 +1,23 @@
+"""What a learner has learned: the contexts of known tasks, and how steep the loss is in them."""
+
+import torch
+from torch import Tensor
+
+from cavia.learners.base import Learner
+from cavia.tasks.batch import TaskBatch
+
+
+def contexts(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
+    """The adapted context of every task, [T, C]: the task embedding."""
+    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps)["context"]
+
+
+def context_gradient_norms(learner: Learner, batch: TaskBatch) -> Tensor:
+    """The norm of ∇φ of every task's support loss before adaptation, [T]."""
+    start = learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps=0)
+
+    def summed_loss(context: Tensor) -> Tensor:
+        prediction = learner.predict(batch.support_x, start | {"context": context})
+        return learner.mean_loss(prediction, batch.support_y, batch.support_mask).sum()
+
+    return torch.func.grad(summed_loss)(start["context"]).norm(dim=1).detach()

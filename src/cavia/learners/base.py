@@ -1,0 +1,93 @@
+"""What every method offers: adapt, predict, and the loss that the outer loop trains on."""
+
+import inspect
+from abc import ABC, abstractmethod
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cavia.errors import CaviaError
+from cavia.learners.inner import Fast
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points
+from cavia.models.base import ContextModel
+from cavia.tasks.batch import TaskBatch, check_points, shape
+
+
+class Learner(nn.Module, ABC):
+    """A method of fast adaptation around a model.
+
+    Its `parameters()` are exactly what the outer loop trains. What belongs to a task is never kept on the learner:
+    `adapt` returns it and `predict` takes it. Every constructor argument is an attribute of the same name.
+    """
+
+    inner_steps: int
+
+    def __init__(self, model: ContextModel, loss: str | PointLoss):
+        super().__init__()
+        if not isinstance(getattr(model, "context", None), int):
+            raise CaviaError(
+                f"{type(self).__name__} needs a model with a `context` size, forward(x, context), stem and head "
+                f"(cavia.ContextModel); {type(model).__name__} has none"
+            )
+        self.model = model
+        self.loss = loss
+        self.point_loss = find_loss(loss)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor was called with, apart from model and loss."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name not in ("model", "loss")}
+
+    @abstractmethod
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        """`adapt` as a differentiable function of the learner's parameters."""
+
+    @abstractmethod
+    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...]."""
+
+    @torch.no_grad()
+    def adapt(
+        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, fast: Fast | None = None
+    ) -> Fast:
+        """Adapt to T tasks at once; the learner itself does not change.
+
+        x, y:  support points [T, K, ...] and their targets.
+        mask:  [T, K] bool, False where a point is padding.
+        steps: gradient steps, by default as many as in training; 0 gives the start.
+        fast:  where to go on from, by default from the start.
+        Returns name → [T, ...], to be given to `predict`.
+        """
+        check_points("support", x, y, mask)
+        steps = self.inner_steps if steps is None else steps
+        if steps < 0:
+            raise CaviaError(f"steps must be at least 0, got {steps}")
+        return self.infer(x, y, mask, steps, fast)
+
+    def task_losses(self, batch: TaskBatch) -> Tensor:
+        """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
+        fast = self.infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
+        return self.mean_loss(self.predict(batch.query_x, fast), batch.query_y, batch.query_mask)
+
+    def forward(self, batch: TaskBatch) -> Tensor:
+        """What the outer loop minimises, per task [T]; its mean is the sum of Eq. (6)."""
+        return self.task_losses(batch)
+
+    def mean_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
+        values = self.point_loss(prediction, target)
+        if values.shape != target.shape[:2]:
+            raise CaviaError(
+                f"the loss must return one value per point, {list(target.shape[:2])} for targets {shape(target)}; "
+                f"it returned {shape(values)}"
+            )
+        return mean_over_points(values, mask)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the learner to one file, to be read by `cavia.load`."""
+        from cavia.learners.saving import save
+
+        save(self, path)

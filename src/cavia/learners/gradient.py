@@ -1,0 +1,242 @@
+"""Every method that adapts by gradient, as a choice of what moves, how far, and what the outer loop trains."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cavia.errors import CaviaError, closest, require_at_least, require_positive
+from cavia.learners.base import Learner
+from cavia.learners.inner import Fast, adapt
+from cavia.learners.losses import PointLoss
+from cavia.models.base import ContextModel
+from cavia.tasks.batch import TaskBatch, shape
+
+CONTEXT = "context"  # the name of φ among the fast parameters; weights have their names in the model
+
+
+class GradientLearner(Learner):
+    """Adapts some of {context, weights} by gradient steps on the support loss.
+
+    rates:       name of a fast parameter → its inner learning rate; the names are what adapts.
+    learn_init:  the outer loop trains φ₀ too (otherwise φ₀ = 0).
+    learn_rates: the outer loop trains one rate per number that adapts (Meta-SGD).
+    """
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        rates: Mapping[str, float],
+        inner_steps: int,
+        first_order: bool,
+        learn_init: bool,
+        learn_rates: bool = False,
+    ):
+        super().__init__(model, loss)
+        for rate in rates.values():
+            require_positive("inner_lr", rate)
+        self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
+        self.first_order = first_order
+        self.fast_names = tuple(rates)
+        initial_context = torch.zeros(model.context)
+        if learn_init and model.context:
+            self.initial_context: Tensor = nn.Parameter(initial_context)
+        else:
+            self.register_buffer("initial_context", initial_context, persistent=False)
+        self.rates = None
+        self.fixed_rates = dict(rates)
+        if learn_rates:
+            start = self._start()
+            self.rates = nn.ParameterDict(
+                {_key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
+            )
+
+    def _start(self) -> Fast:
+        """One task's fast parameters before adaptation, without a task axis."""
+        weights = dict(self.model.named_parameters())
+        return {name: self.initial_context if name == CONTEXT else weights[name] for name in self.fast_names}
+
+    def step_size(self) -> Mapping[str, float | Tensor]:
+        """Name of a fast parameter → its inner learning rate α."""
+        if self.rates is None:
+            return self.fixed_rates
+        return {name: self.rates[_key(name)] for name in self.fast_names}
+
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        if fast is None:
+            fast = {name: value.expand(len(x), *value.shape) for name, value in self._start().items()}
+        predict = self.predictor(x)
+        return adapt(
+            lambda moved: self.mean_loss(predict(moved), y, mask), fast, self.step_size(), steps, self.first_order
+        )
+
+    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        for name, value in fast.items():
+            if len(value) != len(x):
+                raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast[{name!r}] {shape(value)} {len(value)}")
+        return self.predictor(x)(fast)
+
+    def predictor(self, x: Tensor) -> Callable[[Fast], Tensor]:
+        """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here."""
+        if self.fast_names == (CONTEXT,):
+            features = self.model.stem(x)
+            return lambda fast: self.model.head(features, fast[CONTEXT])
+
+        def one_task(fast: Fast, x: Tensor) -> Tensor:  # x [N, ...]
+            weights = {name: value for name, value in fast.items() if name != CONTEXT}
+            context = fast.get(CONTEXT, self.initial_context)
+            return torch.func.functional_call(self.model, weights, (x.unsqueeze(0), context.unsqueeze(0))).squeeze(0)
+
+        return lambda fast: torch.func.vmap(one_task, randomness="different")(fast, x)
+
+
+class CAVIA(GradientLearner):
+    """The paper's method: only the context φ adapts, from φ₀ = 0; the outer loop trains the network.
+
+    >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse", inner_lr=1.0)
+    >>> fast = learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1))
+    >>> fast["context"].shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        inner_lr: float = 1.0,
+        inner_steps: int = 1,
+        first_order: bool = False,
+        learn_init: bool = False,
+    ):
+        _require_context("CAVIA", model)
+        super().__init__(model, loss, {CONTEXT: inner_lr}, inner_steps, first_order, learn_init)
+        self.inner_lr, self.learn_init = inner_lr, learn_init
+
+
+class MAML(GradientLearner):
+    """All weights adapt. The context of the model, if any, is that many extra input biases, meta-learned too."""
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        inner_lr: float = 0.01,
+        inner_steps: int = 1,
+        first_order: bool = False,
+    ):
+        super().__init__(model, loss, _all_rates(model, inner_lr), inner_steps, first_order, learn_init=True)
+        self.inner_lr = inner_lr
+
+
+class ANIL(GradientLearner):
+    """Only the last layer's weights adapt ("almost no inner loop"); a context of the model stays at 0.
+
+    head: name of the submodule that adapts, by default the one that holds the last parameter.
+    """
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        inner_lr: float = 0.01,
+        inner_steps: int = 1,
+        first_order: bool = False,
+        head: str | None = None,
+    ):
+        names = [name for name, _ in model.named_parameters()]
+        prefix = names[-1].rpartition(".")[0] if head is None else head
+        rates = {name: inner_lr for name in names if name.startswith(f"{prefix}.")}
+        if not rates:
+            layers = {name.rpartition(".")[0] for name in names}
+            raise CaviaError(f"ANIL: no parameters under head {prefix!r}; {closest(prefix, layers)}")
+        super().__init__(model, loss, rates, inner_steps, first_order, learn_init=False)
+        self.inner_lr, self.head = inner_lr, head
+
+
+class MetaSGD(GradientLearner):
+    """As MAML (adapts="weights") or as CAVIA (adapts="context"), with one learned rate per number that adapts."""
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        inner_lr: float = 0.01,
+        inner_steps: int = 1,
+        first_order: bool = False,
+        adapts: str = "weights",
+    ):
+        if adapts not in ("weights", "context"):
+            raise CaviaError(f'MetaSGD: adapts must be "weights" or "context", got {adapts!r}')
+        if adapts == "context":
+            _require_context("MetaSGD", model)
+        rates = {CONTEXT: inner_lr} if adapts == "context" else _all_rates(model, inner_lr)
+        learn_init = adapts == "weights"
+        super().__init__(model, loss, rates, inner_steps, first_order, learn_init, learn_rates=True)
+        self.inner_lr, self.adapts = inner_lr, adapts
+
+
+class CaviaMAML(GradientLearner):
+    """Context and weights adapt together, each with its own rate: the paper's future work."""
+
+    def __init__(
+        self,
+        model: ContextModel,
+        loss: str | PointLoss,
+        inner_lr: float = 1.0,
+        weights_lr: float = 0.01,
+        inner_steps: int = 1,
+        first_order: bool = False,
+        learn_init: bool = False,
+    ):
+        _require_context("CaviaMAML", model)
+        rates = _all_rates(model, weights_lr) | {CONTEXT: inner_lr}
+        super().__init__(model, loss, rates, inner_steps, first_order, learn_init)
+        self.inner_lr, self.weights_lr, self.learn_init = inner_lr, weights_lr, learn_init
+
+
+class Reptile(GradientLearner):
+    """All weights adapt; the outer loop moves θ towards the adapted weights instead of differentiating through.
+
+    In training, a task adapts on its support and query points together. With one inner step this is training on all
+    tasks at once, so take several.
+    """
+
+    def __init__(self, model: ContextModel, loss: str | PointLoss, inner_lr: float = 0.01, inner_steps: int = 5):
+        super().__init__(model, loss, _all_rates(model, inner_lr), inner_steps, first_order=True, learn_init=True)
+        self.inner_lr = inner_lr
+
+    def forward(self, batch: TaskBatch) -> Tensor:
+        """[T] with the value of each task's loss after adaptation and the gradient (θ − θᵢ) / α."""
+        x = torch.cat([batch.support_x, batch.query_x], 1)
+        y = torch.cat([batch.support_y, batch.query_y], 1)
+        mask = None
+        if batch.support_mask is not None or batch.query_mask is not None:
+            mask = torch.cat([_mask(batch.support_x, batch.support_mask), _mask(batch.query_x, batch.query_mask)], 1)
+        fast = {name: value.detach() for name, value in self.infer(x, y, mask, self.inner_steps, None).items()}
+        losses = self.mean_loss(self.predict(x, fast), y, mask).detach()
+        # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
+        start = self._start()
+        pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in fast]).sum(0)
+        pull = pull / (2 * self.inner_lr)
+        return losses + (pull - pull.detach())
+
+
+def _all_rates(model: ContextModel, rate: float) -> dict[str, float]:
+    """The same rate for all weights of the model and, if it has one, its context."""
+    rates = {name: rate for name, _ in model.named_parameters()}
+    return rates | {CONTEXT: rate} if model.context else rates
+
+
+def _require_context(method: str, model: ContextModel) -> None:
+    if getattr(model, "context", 1) == 0:
+        raise CaviaError(f"{method} adapts context parameters but the model has context=0; give it at least 1")
+
+
+def _key(name: str) -> str:
+    """A parameter's name as a key of nn.ParameterDict, which takes no dots."""
+    return name.replace(".", "-")
+
+
+def _mask(x: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask

@@ -1,0 +1,59 @@
+"""Losses and scores of every point; a task's value is the mean over its points."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor
+from torch.nn import functional
+
+from cavia.errors import CaviaError, closest
+
+PointLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (prediction [T, N, ...], target) → [T, N]
+
+
+def mse(prediction: Tensor, target: Tensor) -> Tensor:
+    """Squared error of every point, averaged over its outputs: [T, N, ...] twice → [T, N]."""
+    if prediction.shape != target.shape:
+        raise CaviaError(
+            f"mse needs prediction and target of one shape, got {list(prediction.shape)} and {list(target.shape)}"
+        )
+    return (prediction - target).square().flatten(2).mean(-1)
+
+
+def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
+    """Negative log-likelihood of every point: logits [T, N, classes], labels [T, N] → [T, N]."""
+    _check_labels("cross_entropy", prediction, target)
+    return functional.cross_entropy(prediction.flatten(0, 1), target.flatten(), reduction="none").view(target.shape)
+
+
+def accuracy(prediction: Tensor, target: Tensor) -> Tensor:
+    """1 where the largest logit is the label's, else 0: logits [T, N, classes], labels [T, N] → [T, N]."""
+    _check_labels("accuracy", prediction, target)
+    return (prediction.argmax(-1) == target).to(prediction.dtype)
+
+
+def _check_labels(name: str, prediction: Tensor, target: Tensor) -> None:
+    if prediction.ndim != 3 or prediction.shape[:2] != target.shape:
+        raise CaviaError(
+            f"{name} needs logits [tasks, points, classes] and labels [tasks, points], "
+            f"got {list(prediction.shape)} and {list(target.shape)}"
+        )
+
+
+LOSSES: dict[str, PointLoss] = {"mse": mse, "cross_entropy": cross_entropy}
+
+
+def find_loss(loss: str | PointLoss) -> PointLoss:
+    """The loss of that name, or the callable itself."""
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise CaviaError(f"unknown loss {loss!r}; {closest(str(loss), LOSSES)}")
+    return LOSSES[loss]
+
+
+def mean_over_points(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over each task's points: values [T, N], mask [T, N] or None → [T]. A task without points has mean 0."""
+    if mask is None:
+        return values.mean(1)
+    return values.where(mask, 0).sum(1) / mask.sum(1).clamp(min=1)

@@ -1,0 +1,79 @@
+"""A learner in one file: weights as safetensors, the classes' names and arguments as JSON in its header."""
+
+import inspect
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from cavia.errors import CaviaError, closest
+from cavia.learners.base import Learner
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.losses import PointLoss
+from cavia.models.base import ContextModel
+from cavia.models.mlp import MLP
+from cavia.tensor_file import read_tensors, write_tensors
+
+LEARNERS: dict[str, type[Learner]] = {cls.__name__: cls for cls in (ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile)}
+MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (MLP,)}
+FORMAT = 1
+
+
+def describe(learner: Learner) -> dict[str, Any]:
+    """The learner's classes and arguments as JSON values, enough to build it again without its weights."""
+    model = learner.model
+    return {
+        "learner": type(learner).__name__,
+        "arguments": learner.arguments,
+        "loss": learner.loss if isinstance(learner.loss, str) else None,
+        "model": type(model).__name__,
+        "model_arguments": getattr(model, "arguments", {}),
+    }
+
+
+def save(learner: Learner, path: str | PathLike[str]) -> None:
+    """Write the learner to `path`, atomically."""
+    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner)})
+
+
+def load(path: str | PathLike[str], model: ContextModel | None = None, loss: PointLoss | None = None) -> Learner:
+    """The learner that `learner.save(path)` wrote. No code of the file is run.
+
+    model: the network to put the weights into, if it is of a class of your own.
+    loss:  the loss, if it was a function of your own.
+    """
+    path = Path(path)
+    tensors, description = read_tensors(path)
+    if description.get("format") != FORMAT:
+        raise CaviaError(f"{path} has format {description.get('format')!r}, this version of cavia reads {FORMAT}")
+    learner = build(description, model, loss, str(path))
+    try:
+        learner.load_state_dict(tensors)
+    except RuntimeError as error:
+        problem = str(error).splitlines()[-1].strip()
+        raise CaviaError(f"the weights in {path} do not fit the network: {problem}") from error
+    return learner
+
+
+def build(
+    description: dict[str, Any], model: ContextModel | None = None, loss: Any = None, where: str = "the description"
+) -> Learner:
+    """A new learner, with fresh weights, from what `describe` returned."""
+    if model is None:
+        name = description["model"]
+        if name not in MODELS:
+            raise CaviaError(f"{where} needs its own network of class {name}: cavia.load(path, model={name}(…))")
+        model = _construct(MODELS[name], description["model_arguments"], where)
+    loss = loss or description["loss"]
+    if loss is None:
+        raise CaviaError(f"{where} was trained with a loss function of its own: cavia.load(path, loss=that_function)")
+    name = description["learner"]
+    if name not in LEARNERS:
+        raise CaviaError(f"{where} has an unknown learner {name!r}; {closest(str(name), LEARNERS)}")
+    return _construct(LEARNERS[name], {"model": model, "loss": loss, **description["arguments"]}, where)
+
+
+def _construct(cls: Any, arguments: dict[str, Any], where: str) -> Any:
+    unknown = set(arguments) - set(inspect.signature(cls).parameters)
+    if unknown:
+        raise CaviaError(f"{where}: {cls.__name__} has no argument {sorted(unknown)[0]!r}")
+    return cls(**arguments)

@@ -1,0 +1,42 @@
+"""How a layer takes the context φ: concatenated to its input, or as FiLM on its output (Section 3.3)."""
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class Concat(nn.Linear):
+    """A linear layer on the concatenation [h, φ].
+
+    Eq. (9) splits into a sum over h and a sum over φ, and so do we: φ is never repeated N times, and the part that
+    depends on h alone is computed once for all inner steps.
+    """
+
+    def __init__(self, features: int, context: int, outputs: int):
+        super().__init__(features + context, outputs)
+        self.context = context
+
+    def from_features(self, h: Tensor) -> Tensor:
+        """Eq. (9), first sum and bias: h [T, N, features] → [T, N, outputs]."""
+        return linear(h, self.weight[:, : self.in_features - self.context], self.bias)
+
+    def from_context(self, context: Tensor) -> Tensor:
+        """Eq. (9), second sum: context [T, C] → [T, 1, outputs]."""
+        return linear(context, self.weight[:, self.in_features - self.context :]).unsqueeze(1)
+
+    def forward(self, h: Tensor, context: Tensor) -> Tensor:  # type: ignore[override]  # a layer of two inputs
+        """h [T, N, features] and context [T, C] → [T, N, outputs]."""
+        return self.from_features(h) + self.from_context(context)
+
+
+class FiLM(nn.Module):
+    """Scale and shift each channel by a linear function of the context: γ(φ)·h + β(φ)."""
+
+    def __init__(self, context: int, channels: int):
+        super().__init__()
+        self.to_film = nn.Linear(context, 2 * channels)
+
+    def forward(self, h: Tensor, context: Tensor) -> Tensor:
+        """h [T, N, channels, ...] and context [T, C] → the shape of h."""
+        scale, shift = self.to_film(context).unflatten(-1, (2, -1)).unbind(-2)  # each [T, channels]
+        per_channel = (len(h), 1, -1) + (1,) * (h.ndim - 3)
+        return h * scale.view(per_channel) + shift.view(per_channel)

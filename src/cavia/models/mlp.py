@@ -1,0 +1,65 @@
+"""Fully connected network with the context concatenated to the input of one or more layers."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from cavia.errors import CaviaError, require_at_least
+from cavia.models.base import ContextModel
+from cavia.models.conditioning import Concat
+
+
+class MLP(ContextModel):
+    """ReLU network: x [T, N, inputs], context [T, C] → [T, N, outputs].
+
+    hidden:  width of each hidden layer.
+    context: number of context parameters C.
+    at:      the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
+
+    >>> model = MLP(inputs=1, outputs=1, hidden=(40, 40), context=5)
+    >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
+    torch.Size([25, 10, 1])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        hidden: Sequence[int] = (40, 40),
+        context: int = 5,
+        at: int | Sequence[int] = 0,
+    ):
+        super().__init__()
+        hidden = tuple(hidden)
+        at = (at,) if isinstance(at, int) else tuple(sorted(set(at)))
+        for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
+            require_at_least(name, size, 1)
+        require_at_least("context", context, 0)
+        if not at or not all(0 <= layer <= len(hidden) for layer in at):
+            raise CaviaError(f"at must name layers from 0 to {len(hidden)}, got {at}")
+
+        self.arguments = {"inputs": inputs, "outputs": outputs, "hidden": hidden, "context": context, "at": at}
+        self.context = context
+        self.at = at
+        widths = (inputs, *hidden, outputs)
+        self.layers = nn.ModuleList(
+            Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
+            for i in range(len(widths) - 1)
+        )
+
+    def stem(self, x: Tensor) -> Tensor:
+        """The layers before the first with context, and that layer's sum over its features."""
+        if x.shape[-1] != self.arguments["inputs"]:
+            raise CaviaError(f"the MLP takes {self.arguments['inputs']} inputs, got x of shape {list(x.shape)}")
+        for layer in self.layers[: self.at[0]]:
+            x = relu(layer(x))
+        first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]
+        return first.from_features(x)
+
+    def head(self, h: Tensor, context: Tensor) -> Tensor:
+        first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]
+        h = h + first.from_context(context)
+        for layer in self.layers[self.at[0] + 1 :]:
+            h = layer(relu(h), context) if isinstance(layer, Concat) else layer(relu(h))
+        return h

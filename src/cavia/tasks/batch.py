@@ -1,0 +1,97 @@
+"""A batch of tasks, and the contract of whatever tasks are drawn from."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """T tasks, each with points to adapt on (support) and points to judge the result by (query).
+
+    support_x:    [T, K, ...]   inputs of K points per task
+    support_y:    [T, K, ...]   their targets
+    query_x:      [T, Q, ...]
+    query_y:      [T, Q, ...]
+    support_mask: [T, K] bool   False where a task has fewer than K points and the rest is padding; None: all count
+    query_mask:   [T, Q] bool
+    attributes:   name → [T, ...]  what the generator knows of each task (amplitude, class, …); no learner sees it
+    """
+
+    support_x: Tensor
+    support_y: Tensor
+    query_x: Tensor
+    query_y: Tensor
+    support_mask: Tensor | None = None
+    query_mask: Tensor | None = None
+    attributes: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_points("support", self.support_x, self.support_y, self.support_mask)
+        check_points("query", self.query_x, self.query_y, self.query_mask)
+        if len(self.support_x) != len(self.query_x):
+            raise CaviaError(
+                f"support and query must hold the same tasks: support_x {shape(self.support_x)} has "
+                f"{len(self.support_x)}, query_x {shape(self.query_x)} has {len(self.query_x)}"
+            )
+
+    def __len__(self) -> int:
+        """The number of tasks, T."""
+        return len(self.support_x)
+
+    def to(self, device: torch.device | str) -> "TaskBatch":
+        """The same tasks on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def split(self, chunk: int) -> "Iterator[TaskBatch]":
+        """The tasks in order, at most `chunk` at a time."""
+        for start in range(0, len(self), chunk):
+            rows = slice(start, start + chunk)
+            yield self._map(lambda tensor, rows=rows: tensor[rows])
+
+    def _map(self, change: Any) -> "TaskBatch":
+        tensors = {
+            entry.name: change(value)
+            for entry in fields(self)
+            if isinstance(value := getattr(self, entry.name), Tensor)
+        }
+        attributes = {name: change(value) for name, value in self.attributes.items()}
+        return replace(self, **tensors, attributes=attributes)
+
+
+class TaskFamily(Protocol):
+    """Whatever tasks are drawn from. The same generator state gives the same tasks."""
+
+    def sample(
+        self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
+    ) -> TaskBatch:
+        """`tasks` new tasks with `support` and `query` points each, from the split "train", "val" or "test"."""
+        ...
+
+
+def seeded_generator(seed: int, purpose: str) -> torch.Generator:
+    """A generator for one purpose ("train", "val", "test", …), so that no two purposes draw the same numbers."""
+    digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
+
+
+def shape(tensor: Tensor) -> str:
+    """A tensor's shape as error messages print it: [25, 10, 1]."""
+    return str(list(tensor.shape))
+
+
+def check_points(name: str, x: Tensor, y: Tensor, mask: Tensor | None = None) -> None:
+    """Raise unless x [T, N, ...], y [T, N, ...] and mask [T, N] agree on T and N."""
+    if x.ndim < 2 or y.ndim < 2 or x.shape[:2] != y.shape[:2]:
+        raise CaviaError(
+            f"{name} inputs and targets need the same two leading axes [tasks, points, ...], "
+            f"got {shape(x)} and {shape(y)}"
+        )
+    if mask is not None and mask.shape != x.shape[:2]:
+        raise CaviaError(f"{name} mask must have shape {list(x.shape[:2])} like its inputs, got {shape(mask)}")

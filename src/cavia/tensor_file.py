@@ -1,0 +1,85 @@
+"""One file of named tensors with a JSON description: safetensors, written atomically, checked when read."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file in one step: a reader, or a crash at any moment, sees the old content or the new one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = Path(file.name)
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise CaviaError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as readable JSON, atomically."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in the file; an unreadable one is an error that names the file."""
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise CaviaError(f"{path} is not valid JSON ({error})") from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON description to one safetensors file, atomically, with a checksum of both."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(description)
+    write_atomically(path, save(tensors, metadata={"cavia": text, "sha256": _digest(tensors, text)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file by `write_tensors`; anything else is an error that names the file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise CaviaError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+    except (SafetensorError, OSError) as error:
+        raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
+    if "cavia" not in metadata:
+        raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
+    if metadata.get("sha256") != _digest(tensors, metadata["cavia"]):
+        raise CaviaError(f"{path} was changed after it was written: its checksum does not match")
+    return tensors, json.loads(metadata["cavia"])
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

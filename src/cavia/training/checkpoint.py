@@ -1,0 +1,103 @@
+"""The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cavia.errors import CaviaError
+from cavia.tensor_file import read_json, read_tensors, write_atomically, write_json, write_tensors
+
+
+@dataclass
+class TrainingState:
+    """All that a resumed run needs, apart from what the configuration says."""
+
+    iteration: int = 0
+    seconds: float = 0.0
+    interval_loss: float = 0.0  # sum since the last line of metrics
+    score: float | None = None  # of the last validation
+    best_score: float | None = None
+    best_iteration: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)  # parameters of the best model so far
+
+
+class RunFolder:
+    """`config.json`, `metrics.jsonl` and `checkpoint.safetensors` of one training run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.metrics = path / "metrics.jsonl"
+
+    def claim(self, config: dict[str, Any]) -> None:
+        """Make the folder this configuration's, or raise if it holds another one's run.
+
+        Only `iterations` may differ: a longer run goes on from a shorter one.
+        """
+        config = json.loads(json.dumps(config))
+        known = self.path / "config.json"
+        if known.exists():
+            difference = _difference(read_json(known), config)
+            if difference:
+                raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
+        write_json(known, config)
+
+    def save(
+        self, state: TrainingState, parameters: dict[str, Tensor], optimiser: dict[str, Tensor], random: Tensor
+    ) -> None:
+        """Write the checkpoint, atomically."""
+        groups = {"learner": parameters, "optimiser": optimiser, "best": state.best, "generator": {"state": random}}
+        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+        description = {name: value for name, value in vars(state).items() if name != "best"}
+        write_tensors(self.checkpoint, tensors, description)
+
+    def load(self) -> tuple[TrainingState, dict[str, Tensor], dict[str, Tensor], Tensor] | None:
+        """What `save` was given, or None if there is no checkpoint yet."""
+        if not self.checkpoint.exists():
+            return None
+        tensors, description = read_tensors(self.checkpoint)
+        groups: dict[str, dict[str, Tensor]] = {"learner": {}, "optimiser": {}, "best": {}, "generator": {}}
+        try:
+            for name, value in tensors.items():
+                group, _, rest = name.partition("/")
+                groups[group][rest] = value
+            state = TrainingState(**description, best=groups["best"])
+            return state, groups["learner"], groups["optimiser"], groups["generator"]["state"]
+        except (KeyError, TypeError) as error:
+            raise CaviaError(f"{self.checkpoint} is not a training checkpoint ({error})") from error
+
+    def forget_metrics_after(self, iteration: int) -> None:
+        """Drop the lines that a killed run wrote after its last checkpoint, and a half-written one."""
+        if self.metrics.exists():
+            kept = [line for line in self.metrics.read_text().splitlines() if _iteration(line) <= iteration]
+            write_atomically(self.metrics, "".join(line + "\n" for line in kept).encode())
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """Add one line to metrics.jsonl."""
+        try:
+            with self.metrics.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
+
+
+def _iteration(line: str) -> float:
+    try:
+        return json.loads(line)["iteration"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+def _difference(there: Any, here: Any, name: str = "") -> str | None:
+    """The first setting in which two configurations differ, in words."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in sorted(there.keys() | here.keys()):
+            if key != "iterations":
+                difference = _difference(there.get(key), here.get(key), key)
+                if difference:
+                    return difference
+        return None
+    return None if there == here else f"{name} is {there!r} there and {here!r} here"

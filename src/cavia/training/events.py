@@ -1,0 +1,33 @@
+"""TensorBoard, where it is installed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+Log: TypeAlias = Callable[[dict[str, float]], None]
+
+
+@contextmanager
+def event_log(run_dir: str | PathLike[str] | None, iteration: int) -> Iterator[Log]:
+    """A function that takes a line of metrics and writes it as TensorBoard events under run_dir.
+
+    iteration: where the run goes on from; events after it, of a run that was killed, are superseded.
+    """
+    if run_dir is None:
+        yield lambda line: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield lambda line: None
+        return
+    with SummaryWriter(Path(run_dir) / "tensorboard", purge_step=iteration + 1) as writer:
+
+        def log(line: dict[str, float]) -> None:
+            for name, value in line.items():
+                if name != "iteration":
+                    writer.add_scalar(name, value, int(line["iteration"]))
+
+        yield log

@@ -1,0 +1,115 @@
+"""How a run shows where it stands: a bar in a terminal, plain lines elsewhere, or a function of the caller's."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    iteration: int
+    iterations: int
+    loss: float
+    score: float | None  # of the last validation
+    per_second: float
+    seconds_left: float
+
+    def __str__(self) -> str:
+        score = "" if self.score is None else f"  validation {self.score:.4f}"
+        return (
+            f"iteration {self.iteration}/{self.iterations}  loss {self.loss:.4f}{score}  "
+            f"{self.per_second:.0f} it/s  {clock(self.seconds_left)} left"
+        )
+
+
+class Clock:
+    """The time that a run has taken, over all its sessions, and how often to show it."""
+
+    def __init__(self, seconds: float, between: float = 0.2):
+        now = time.perf_counter()
+        self._zero = now - seconds
+        self._between = between
+        self._next = now
+        self._first: tuple[int, float] | None = None  # after the first step, which may have compiled
+
+    def seconds(self) -> float:
+        """Seconds since the run first started, without the pauses between sessions."""
+        return time.perf_counter() - self._zero
+
+    def time_to_show(self) -> bool:
+        """True a few times a second."""
+        if time.perf_counter() < self._next:
+            return False
+        self._next = time.perf_counter() + self._between
+        return True
+
+    def progress(self, iteration: int, iterations: int, loss: float, score: float | None) -> Progress:
+        """Where the run stands, with the speed since this session's first step."""
+        seconds = self.seconds()
+        if self._first is None:
+            self._first = (iteration, seconds)
+        done, took = iteration - self._first[0], seconds - self._first[1]
+        per_second = done / took if took > 0 and done else 0.0
+        left = (iterations - iteration) / per_second if per_second else float("nan")
+        return Progress(iteration, iterations, loss, score, per_second, left)
+
+
+Show: TypeAlias = Callable[[Progress], None]
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 1:05 or 2:03:07."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+@contextmanager
+def showing(progress: bool | Show, title: str) -> Iterator[Show]:
+    """The function that shows progress, for the time of a run."""
+    if callable(progress):
+        yield progress
+    elif not progress:
+        yield lambda state: None
+    elif sys.stderr.isatty():
+        with _bar(title) as show:
+            yield show
+    else:
+        yield _lines(title)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")]
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        bar = bars.add_task(title, text="starting")
+
+        def show(state: Progress) -> None:
+            bars.update(bar, total=state.iterations, completed=state.iteration, text=str(state))
+
+        yield show
+
+
+def _lines(title: str) -> Show:
+    """About ten lines in all, so that a log stays readable."""
+    last = [-1]
+
+    def show(state: Progress) -> None:
+        tenth = 10 * state.iteration // state.iterations
+        if tenth > last[0]:
+            last[0] = tenth
+            print(f"{title}: {state}", file=sys.stderr, flush=True)
+
+    return show

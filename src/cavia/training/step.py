@@ -1,0 +1,125 @@
+"""One outer iteration, written so that the whole of it compiles into one graph."""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cavia.learners.base import Learner
+from cavia.tasks.batch import TaskBatch
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
+
+
+class MetaStep:
+    """Gradient of the outer loss, element-wise clamp, Adam; updates the learner's parameters in place.
+
+    lr:    outer learning rate β, a tensor that may change between calls.
+    clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
+    chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
+
+    Adam is written out because torch.optim breaks the graph: with the optimiser inside it, a compiled sine
+    step takes 0.7 ms instead of 1.8.
+    """
+
+    def __init__(
+        self, learner: Learner, lr: float, clip: float | None = None, chunk: int | None = None, compiled: bool = False
+    ):
+        self.learner = learner
+        self.clip = clip
+        self.chunk = chunk
+        # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
+        self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
+        device = next(iter(self.parameters.values())).device
+        self.lr = torch.tensor(lr, device=device)
+        self.count = torch.zeros((), device=device)
+        self.first_moment = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.second_moment = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self._compile(compiled)
+
+    def _compile(self, compiled: bool) -> None:
+        if compiled:
+            torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
+        wrap: Any = partial(torch.compile, fullgraph=True, dynamic=False) if compiled else lambda function: function
+        self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
+        self._gradient: Callable[[TaskBatch], tuple[dict[str, Tensor], Tensor]] = wrap(self.gradient)
+        self._update: Callable[[dict[str, Tensor]], None] = wrap(self.update)
+
+    def __call__(self, batch: TaskBatch) -> Tensor:
+        """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
+        with torch.no_grad():
+            return self._step(batch)
+
+    def or_uncompiled(self, batch: TaskBatch) -> Tensor:
+        """The first step of a compiled run: if it cannot be compiled, warn why and go on uncompiled."""
+        try:
+            return self(batch)
+        except Exception as error:
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._compile(False)
+            loss = self(batch)  # if the caller's own code was wrong, its error shows here as it is
+            warnings.warn(f"the meta-step could not be compiled and runs uncompiled: {why}", stacklevel=2)
+            return loss
+
+    def _step(self, batch: TaskBatch) -> Tensor:
+        if self.chunk is None or self.chunk >= len(batch):
+            return self._whole(batch)
+        total: dict[str, Tensor] = {}
+        loss = torch.zeros((), device=self.lr.device)
+        for part in batch.split(self.chunk):
+            gradients, part_loss = self._gradient(part)
+            share = len(part) / len(batch)
+            for name, gradient in gradients.items():
+                total[name] = total[name] + share * gradient if name in total else share * gradient
+            loss = loss + share * part_loss
+        self._update(total)
+        return loss
+
+    def gradient(self, batch: TaskBatch) -> tuple[dict[str, Tensor], Tensor]:
+        """The meta-gradient ∇θ of the mean loss over tasks, by name, and that loss."""
+        if torch.compiler.is_compiling():  # torch.func traces into one graph
+
+            def outer_loss(parameters: dict[str, Tensor]) -> Tensor:
+                return torch.func.functional_call(self.learner, parameters, (batch,)).mean()
+
+            gradients, loss = torch.func.grad_and_value(outer_loss)(self.parameters)
+            return gradients, loss
+        with torch.enable_grad():  # autograd has less overhead when not traced
+            named = dict(self.learner.named_parameters())
+            trained = [named[name] for name in self.parameters]
+            loss = self.learner(batch).mean()
+            found = torch.autograd.grad(loss, trained, materialize_grads=True)
+        return dict(zip(self.parameters, found, strict=True)), loss.detach()
+
+    def update(self, gradients: dict[str, Tensor]) -> None:
+        """Eq. (6): θ ← θ − β ∇θ, with the gradient clamped and scaled by Adam."""
+        self.count.add_(1)
+        for name, parameter in self.parameters.items():
+            gradient = gradients[name]
+            if self.clip is not None:
+                gradient = gradient.clamp(-self.clip, self.clip)
+            first, second = self.first_moment[name], self.second_moment[name]
+            first.lerp_(gradient, 1 - BETA1)
+            second.lerp_(gradient.square(), 1 - BETA2)
+            unbiased_first = first / (1 - BETA1**self.count)
+            unbiased_second = second / (1 - BETA2**self.count)
+            parameter.sub_(self.lr * unbiased_first / (unbiased_second.sqrt() + EPSILON))
+
+    def _gradient_and_update(self, batch: TaskBatch) -> Tensor:
+        gradients, loss = self.gradient(batch)
+        self.update(gradients)
+        return loss
+
+    def state(self) -> dict[str, Tensor]:
+        """Adam's state, by name, for a checkpoint."""
+        moments = {f"first.{name}": value for name, value in self.first_moment.items()}
+        moments |= {f"second.{name}": value for name, value in self.second_moment.items()}
+        return {"count": self.count, **moments}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        for name, value in self.state().items():
+            value.copy_(state[name])
