@@ -21,3 +21,14 @@ def context_gradient_norms(learner: Learner, batch: TaskBatch) -> Tensor:
         return learner.mean_loss(prediction, batch.support_y, batch.support_mask).sum()
 
     return torch.func.grad(summed_loss)(start["context"]).norm(dim=1).detach()
+
+
+def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:
+    """How well a task's value is predicted by the tasks nearest to it: R² of the mean of its nearest neighbours.
+
+    points: [T, C], values: [T]. 1 if the values vary smoothly over the points, about 0 if they are unrelated.
+    """
+    distances = torch.cdist(points, points).fill_diagonal_(float("inf"))
+    nearest = distances.topk(neighbours, largest=False).indices  # [T, neighbours]
+    residual = (values - values[nearest].mean(1)).square().mean()
+    return (1 - residual / values.var(correction=0)).item()

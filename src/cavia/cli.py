@@ -1,0 +1,190 @@
+"""The command line: list, run, evaluate, report."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from cavia.errors import CaviaError, Diverged, closest
+
+MISUSE, FAILED, INTERRUPTED = 2, 1, 130
+RUNS = Path("runs")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argparse with errors of one line, and the closest known flag or command in it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CaviaError(f"{message}; see {self.prog} --help")
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = [flag for action in self._flags(found) for flag in action.option_strings]
+            raise CaviaError(f"unknown argument {unknown[0]!r}; {closest(unknown[0], known)}")
+        return found
+
+    def _flags(self, found: argparse.Namespace) -> list[argparse.Action]:
+        commands = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        return commands.choices[found.command]._actions if found.command else self._actions
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise CaviaError(f"unknown {action.dest} {value!r}; {closest(str(value), action.choices)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        options.action(options)
+        sys.stdout.flush()
+        return 0
+    except CaviaError as error:
+        print(f"cavia: {error}", file=sys.stderr)
+        return MISUSE
+    except Diverged as error:
+        print(f"cavia: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # the reader of our output is gone, as with `cavia list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt as error:
+        print(f"cavia: {error or 'interrupted'}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> _Parser:
+    from cavia import __version__
+
+    parser = _Parser(prog="cavia", description="Fast context adaptation via meta-learning.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"cavia {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=_Parser)
+
+    listing = commands.add_parser("list", help="the experiments, what they reproduce, how long they take, their state")
+    listing.add_argument("--runs", type=Path, default=RUNS, help="where to look for runs (default: runs)")
+    listing.set_defaults(action=_list)
+
+    run = commands.add_parser("run", help="train and measure one experiment", allow_abbrev=False)
+    run.add_argument("experiment", help="table1, fig3a, …; `cavia list` shows all")
+    budget = run.add_mutually_exclusive_group()
+    budget.add_argument("--quick", action="store_true", help="a budget of minutes (default)")
+    budget.add_argument("--full", action="store_true", help="the paper's budget")
+    run.add_argument("--out", type=Path, help="the run folder (default: runs/<budget>/<experiment>)")
+    run.add_argument("--seeds", type=_count, default=1, help="training runs per cell (default: 1)")
+    run.add_argument("--jobs", type=_count, help="cells at a time (default: one per core)")
+    run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
+    run.set_defaults(action=_run)
+
+    evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
+    evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
+    evaluate.add_argument("--tasks", type=_count, default=1000, help="how many tasks (default: 1000)")
+    evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
+    evaluate.set_defaults(action=_evaluate)
+
+    report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
+    report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
+    report.add_argument("--out", type=Path, default=Path("report"), help="folder of the page (default: report)")
+    report.set_defaults(action=_report)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _list(options: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cavia.experiments.catalogue import CATALOGUE
+
+    table = Table("id", "reproduces", "quick", "full", box=None, header_style="bold")
+    for experiment in CATALOGUE.values():
+        states = (
+            f"{minutes:g} min, {_state(experiment, budget, options.runs)}"
+            for budget, minutes in zip(("quick", "full"), experiment.minutes, strict=True)
+        )
+        table.add_row(experiment.id, experiment.reproduces, *states)
+    Console().print(table)
+
+
+def _state(experiment, budget: str, runs: Path) -> str:  # type: ignore[no-untyped-def]
+    from cavia.experiments.runner import finished
+
+    out = runs / budget / experiment.id
+    if (out / "result.json").exists():
+        return "finished"
+    cells = experiment.cells(experiment.settings(budget), 1)
+    done = sum(finished(out, cell) for cell in cells)
+    return f"{done} of {len(cells)} cells" if done else "not run"
+
+
+def _run(options: argparse.Namespace) -> None:
+    from cavia.experiments.catalogue import find
+    from cavia.experiments.runner import Order, run
+
+    budget = "full" if options.full else "quick"
+    find(options.experiment).settings(budget, options.set)  # misuse shows before anything is written
+    _check_device(options.device)
+    order = Order(
+        options.experiment,
+        budget,
+        options.out or RUNS / budget / options.experiment,
+        options.set,
+        options.seeds,
+        options.device,
+        **({"jobs": options.jobs} if options.jobs else {}),
+    )
+    _show(run(order))
+    print(f"written: {order.out / 'result.json'}")
+
+
+def _show(result: dict) -> None:  # type: ignore[type-arg]
+    from rich.console import Console
+
+    from cavia.report.tables import text_table
+
+    console = Console()
+    console.print(f"{result['reproduces']} ({result['budget']} budget)", style="bold", highlight=False)
+    for table in result.get("tables", []):
+        console.print(text_table(table))
+    for claim in result.get("claims", []):
+        mark = "holds" if claim["holds"] else "does not hold"
+        console.print(f"{claim['claim']} — {mark}: {claim['evidence']}", highlight=False, markup=False)
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise CaviaError(f"device {name!r} cannot be used here ({why}); try --device cpu") from error
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from cavia.evaluation.evaluate import evaluate
+    from cavia.experiments.trained import open_trained
+
+    learner, family, support, query = open_trained(options.model)
+    if options.steps is not None and options.steps < 0:
+        raise CaviaError(f"--steps must be at least 0, got {options.steps}")
+    print(evaluate(learner, family, options.tasks, support, query, options.steps, options.seed))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from cavia.report.page import write_report
+
+    print(f"written: {write_report(options.folders, options.out)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What an experiment is: cells that are trained and measured one by one, and a summary of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from cavia.errors import CaviaError, closest
+from cavia.training.progress import Show
+
+Settings: TypeAlias = Any  # a frozen dataclass; each experiment has its own
+Result: TypeAlias = dict[str, Any]  # JSON values
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of an experiment: what sets it apart from the others, and the name of its folder."""
+
+    choices: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        parts = (v if isinstance(v, str) else f"{k}={v:g}" for k, v in self.choices.items())
+        return "-".join(parts).replace(", ", "_").replace(" ", "_")
+
+    def __getitem__(self, key: str) -> Any:
+        return self.choices[key]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how a cell runs."""
+
+    folder: Path
+    device: str
+    show: Show
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper.
+
+    cells:     settings and number of seeds → what to train.
+    train:     trains one cell in its folder and measures it.
+    summarise: settings and the cells' results → "tables", "figures" and "claims" for the report.
+    minutes:   about how long quick and full take on 2 cores.
+    """
+
+    id: str
+    title: str
+    reproduces: str
+    quick: Settings
+    full: Settings
+    minutes: tuple[float, float]
+    cells: Callable[[Settings, int], list[Cell]]
+    train: Callable[[Cell, Settings, Place], Result]
+    summarise: Callable[[Settings, list[Result]], Result]
+
+    def settings(self, budget: str, changes: Sequence[str] = ()) -> Settings:
+        """The settings of a budget ("quick" or "full") with changes like "iterations=2000"."""
+        settings = self.quick if budget == "quick" else self.full
+        for change in changes:
+            name, equals, text = change.partition("=")
+            known = {entry.name for entry in fields(settings)}
+            if not equals:
+                raise CaviaError(f"--set takes name=value, got {change!r}")
+            if name not in known:
+                raise CaviaError(f"{self.id} has no setting {name!r}; {closest(name, known)}")
+            settings = replace(settings, **{name: _parse(name, text, getattr(settings, name))})
+        return settings
+
+
+def as_json(settings: Settings) -> dict[str, Any]:
+    """Settings as JSON values."""
+    return asdict(settings)
+
+
+def _parse(name: str, text: str, now: Any) -> Any:
+    """`text` as a value of the type that the setting has now."""
+    if isinstance(now, tuple):
+        return tuple(_parse(name, part, now[0]) for part in text.split(","))
+    try:
+        return type(now)(text)
+    except ValueError:
+        kind = {int: "a whole number", float: "a number"}[type(now)]
+        raise CaviaError(f"{name} must be {kind}, got {text!r}") from None

@@ -1,0 +1,14 @@
+"""All experiments by name."""
+
+from cavia.errors import CaviaError, closest
+from cavia.experiments import sine
+from cavia.experiments.base import Experiment
+
+CATALOGUE: dict[str, Experiment] = {experiment.id: experiment for experiment in sine.EXPERIMENTS}
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in CATALOGUE:
+        raise CaviaError(f"unknown experiment {name!r}; {closest(name, CATALOGUE)}")
+    return CATALOGUE[name]

@@ -1,0 +1,219 @@
+"""What the sine experiments show: tables and figures from the results of their cells."""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from cavia.evaluation.verdict import verdict
+from cavia.experiments.base import Result, Settings
+
+PAPER_TABLE1: dict[tuple[str, int], tuple[float, float]] = {
+    **{("CAVIA", n): (mean, 0.02) for n, mean in ((2, 0.21), (3, 0.20), (4, 0.19), (5, 0.19), (50, 0.19))},
+    ("CAVIA", 1): (0.84, 0.06),
+    **{
+        ("MAML", n): (mean, 0.02)
+        for n, mean in ((0, 0.33), (1, 0.29), (2, 0.24), (3, 0.24), (4, 0.23), (5, 0.23), (50, 0.23))
+    },
+}
+
+
+def _best_rate(results: list[Result], method: str, context: int) -> list[Result]:
+    """The results, one per seed, of the rate with the best mean validation score; rates that diverged are out."""
+    mine = [r for r in results if r["method"] == method and r["context"] == context]
+    by_rate: dict[float, list[Result]] = {}
+    for result in mine:
+        by_rate.setdefault(result["inner_lr"], []).append(result)
+    whole = [group for group in by_rate.values() if not any("diverged" in r for r in group)]
+    return min(whole, key=lambda group: _mean(r["validation"] for r in group), default=[])
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _at_step(group: list[Result], step: int) -> dict[str, float]:
+    return {"mean": _mean(r["mse"][step] for r in group), "interval": _mean(r["interval"][step] for r in group)}
+
+
+def _note(group: list[Result], step: int) -> str:
+    scores = [r["mse"][step] for r in group]
+    spread = f"; seeds {min(scores):.3f} to {max(scores):.3f}" if len(scores) > 1 else ""
+    return f"inner rate {group[0]['inner_lr']:g}{spread}"
+
+
+def table1_summary(settings: Settings, results: list[Result]) -> Result:
+    def cell(method: str, context: int) -> Result | None:
+        group = _best_rate(results, method, context)
+        paper = PAPER_TABLE1.get((method, context))
+        if not group:
+            return None
+        ours = _at_step(group, 1)
+        return {
+            "ours": ours,
+            "paper": None if paper is None else {"mean": paper[0], "interval": paper[1]},
+            "verdict": paper and verdict(ours["mean"], ours["interval"], *paper, higher_is_better=False, digits=2),
+            "note": _note(group, 1),
+        }
+
+    rows = [{"label": m, "cells": [cell(m, context) for context in settings.contexts]} for m in ("CAVIA", "MAML")]
+    pairs = [
+        (size, c["ours"]["mean"], m["ours"]["mean"])
+        for size, c, m in zip(settings.contexts, rows[0]["cells"], rows[1]["cells"], strict=True)
+        if c and m and size >= 2
+    ]
+    claim = {
+        "claim": "With two or more parameters, CAVIA's error is below that of MAML with as many extra inputs.",
+        "holds": all(ours < theirs for _, ours, theirs in pairs),
+        "evidence": ", ".join(f"{size}: {ours:.3f} against {theirs:.3f}" for size, ours, theirs in pairs),
+    }
+    table = {
+        "caption": "Test MSE after one gradient step, 95 % interval over tasks. MAML's inner rate is the best of "
+        f"{', '.join(f'{rate:g}' for rate in settings.maml_lrs)} on validation tasks; CAVIA's is the paper's.",
+        "metric": "MSE",
+        "higher_is_better": False,
+        "digits": 2,
+        "column_title": "Number of additional input parameters",
+        "columns": [str(size) for size in settings.contexts],
+        "rows": rows,
+    }
+    return {"tables": [table], "claims": [claim]}
+
+
+def steps_summary(settings: Settings, results: list[Result]) -> Result:
+    groups = {method: _best_rate(results, method, settings.context) for method in ("CAVIA", "MAML")}
+    series = []
+    for method, group in groups.items():
+        points = [_at_step(group, step) for step in range(settings.steps + 1)] if group else []
+        series.append(
+            {
+                "label": f"{method} ({_note(group, 1).partition(';')[0]})" if group else method,
+                "x": list(range(len(points))),
+                "y": [point["mean"] for point in points],
+                "interval": [point["interval"] for point in points],
+            }
+        )
+    ours, theirs = series[0]["y"], series[1]["y"]
+    rises = [step for step, (before, after) in enumerate(pairwise(ours), 1) if after > before]
+    monotone = {
+        "claim": "CAVIA's error falls with every gradient step.",
+        "holds": bool(ours) and not rises,
+        "evidence": ", ".join(f"{value:.3f}" for value in ours) + (f"; rises at steps {rises}" if rises else ""),
+    }
+    below = {
+        "claim": "CAVIA stays below MAML at every number of steps from one on.",
+        "holds": bool(theirs) and all(a < b for a, b in zip(ours[1:], theirs[1:], strict=True)),
+        "evidence": "MAML: " + ", ".join(f"{value:.3f}" for value in theirs),
+    }
+    figure = {
+        "name": "fig3a",
+        "caption": f"Test MSE after several gradient steps on the same {settings.support} points; trained for one.",
+        "kind": "lines",
+        "x_label": "gradient steps",
+        "y_label": "MSE",
+        "x_scale": "linear",
+        "y_scale": "log",
+        "series": series,
+    }
+    return {"figures": [figure], "claims": [monotone, below]}
+
+
+def _by_rate(settings: Settings, results: list[Result], method: str, key: Callable[[Result], float]) -> list[Any]:
+    """The mean over seeds of key(result) at each rate; None where a seed diverged."""
+    values: list[float | None] = []
+    for rate in settings.rates:
+        group = [r for r in results if r["method"] == method and r["inner_lr"] == rate]
+        lost = not group or any("diverged" in r for r in group)
+        values.append(None if lost else _mean(key(r) for r in group))
+    return values
+
+
+def rates_summary(settings: Settings, results: list[Result]) -> Result:
+    series = [
+        {
+            "label": method,
+            "x": list(settings.rates),
+            "y": _by_rate(settings, results, method, lambda r: r["mse"][1]),
+            "interval": _by_rate(settings, results, method, lambda r: r["interval"][1]),
+        }
+        for method in dict.fromkeys(r["method"] for r in results)
+    ]
+
+    def good(one: dict[str, Any]) -> list[str]:
+        best = min((y for y in one["y"] if y is not None), default=0.0)
+        return [f"{x:g}" for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= 1.5 * best]
+
+    flat, narrow = good(series[0]), good(series[1])
+    claims = [
+        {
+            "claim": "CAVIA is good over the whole range of inner rates.",
+            "holds": len(flat) == len(settings.rates),
+            "evidence": f"within 1.5 times its best error at {', '.join(flat)}",
+        },
+        {
+            "claim": "MAML is good only in a narrow band.",
+            "holds": 0 < len(narrow) <= 3,
+            "evidence": f"within 1.5 times its best error at {', '.join(narrow)}",
+        },
+    ]
+    figure = {
+        "name": "fig3b",
+        "caption": "Test MSE after training with different inner learning rates. A cross at the top: it diverged.",
+        "kind": "lines",
+        "x_label": "inner learning rate",
+        "y_label": "MSE",
+        "x_scale": "log",
+        "y_scale": "log",
+        "series": series,
+    }
+    return {"figures": [figure], "claims": claims}
+
+
+def norms_summary(settings: Settings, results: list[Result]) -> Result:
+    norms = _by_rate(settings, results, "CAVIA", lambda r: r["norm"])
+    known = [value for value in norms if value is not None]
+    claim = {
+        "claim": "The smaller the inner rate, the larger the gradient of the context.",
+        "holds": len(known) > 1 and all(a > b for a, b in pairwise(known)),
+        "evidence": ", ".join(
+            f"{rate:g}: {'diverged' if norm is None else f'{norm:.3g}'}"
+            for rate, norm in zip(settings.rates, norms, strict=True)
+        ),
+    }
+    figure = {
+        "name": "fig3c",
+        "caption": "Norm of the context's gradient before adaptation, median over test tasks.",
+        "kind": "lines",
+        "x_label": "inner learning rate",
+        "y_label": "norm of the context gradient",
+        "x_scale": "log",
+        "y_scale": "log",
+        "series": [{"label": "CAVIA", "x": list(settings.rates), "y": norms, "interval": None}],
+    }
+    return {"figures": [figure], "claims": [claim]}
+
+
+def embedding_summary(settings: Settings, results: list[Result]) -> Result:
+    first = results[0]
+    if "diverged" in first:
+        return {"claims": [{"claim": "The embedding is smooth.", "holds": False, "evidence": first["diverged"]}]}
+    x, y = ([round(point[axis], 5) for point in first["context"]] for axis in (0, 1))
+    panels = [
+        {"title": name, "x": x, "y": y, "colour": [round(v, 5) for v in first[name]], "colour_label": name}
+        for name in ("amplitude", "phase")
+    ]
+    claim = {
+        "claim": "The embedding is smooth: tasks that are near in context have near amplitudes and phases.",
+        "holds": min(first["r2_amplitude"], first["r2_phase"]) > 0.8,
+        "evidence": f"R² of a task's value predicted by its 5 nearest neighbours: amplitude "
+        f"{first['r2_amplitude']:.3f}, phase {first['r2_phase']:.3f}",
+    }
+    figure = {
+        "name": "fig4",
+        "caption": f"The two context parameters of {len(x)} test tasks after {settings.steps} gradient steps.",
+        "kind": "scatter",
+        "x_label": "context parameter 1",
+        "y_label": "context parameter 2",
+        "panels": panels,
+    }
+    return {"figures": [figure], "claims": [claim]}

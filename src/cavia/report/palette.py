@@ -1,0 +1,43 @@
+"""One look for each method in every figure: colours that colour-blind readers can tell apart (Okabe and Ito)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+METHODS: dict[str, tuple[str, str]] = {  # method → colour, marker
+    "CAVIA": ("#0072b2", "o"),
+    "MAML": ("#d55e00", "s"),
+    "CAVIA, learned start": ("#009e73", "^"),
+    "CNP": ("#cc79a7", "D"),
+    "ANIL": ("#e69f00", "v"),
+    "Meta-SGD": ("#56b4e9", "P"),
+    "Reptile": ("#5f6670", "X"),
+    "CAVIA + MAML": ("#8c6d1f", "h"),
+}
+_DASHES = ("-", "--", ":", "-.")
+
+
+def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
+    """How to draw each series: a method always in its own colour, other labels in those that are left.
+
+    A label stands for a method if it names it in any spelling: "CAVIA with learned φ₀" is "CAVIA, learned start".
+    A colour that is taken twice in one figure gets dashes the second time.
+    """
+    known = [_method(label) for label in labels]
+    free = [method for method in METHODS if method not in known] or list(METHODS)
+    styles, uses = [], dict.fromkeys(METHODS, 0)
+    for index, method in enumerate(known):
+        unknown_before = known[:index].count(None)
+        chosen = method or free[unknown_before % len(free)]
+        colour, marker = METHODS[chosen]
+        styles.append({"color": colour, "marker": marker, "linestyle": _DASHES[uses[chosen] % len(_DASHES)]})
+        uses[chosen] += 1
+    return styles
+
+
+def _method(label: str) -> str | None:
+    name = label.lower().replace("metasgd", "meta-sgd")
+    if "cavia" in name and "maml" in name:
+        return "CAVIA + MAML"
+    if "cavia" in name and "learn" in name:
+        return "CAVIA, learned start"
+    return next((method for method in METHODS if method.lower() in name), None)

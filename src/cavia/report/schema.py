@@ -1,0 +1,112 @@
+"""What a result file holds, as types: the type checker and `cavia.report.checking` both read them."""
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from cavia.report.verdict import Verdict
+
+
+class Estimate(TypedDict):
+    """A mean and half the width of its 95 % interval."""
+
+    mean: float
+    interval: NotRequired[float | None]
+
+
+class Cell(TypedDict):
+    """One number of ours beside the paper's."""
+
+    ours: Estimate | None
+    paper: Estimate | None
+    verdict: NotRequired[Verdict | None]
+    note: NotRequired[str | None]
+
+
+class Row(TypedDict):
+    """One method: a cell for each column, null where there is nothing to show."""
+
+    label: str
+    cells: list[Cell | None]
+
+
+class ResultTable(TypedDict):
+    """A table of the paper, with the number of decimals that it is printed with."""
+
+    caption: str
+    metric: str
+    higher_is_better: bool
+    digits: int
+    column_title: str
+    columns: list[str]
+    rows: list[Row]
+
+
+class Series(TypedDict):
+    """One curve; y is null where the method diverged."""
+
+    label: str
+    x: list[float]
+    y: list[float | None]
+    interval: NotRequired[list[float | None] | None]
+
+
+class Lines(TypedDict):
+    """A figure of curves with interval bands."""
+
+    name: str
+    caption: str
+    kind: Literal["lines"]
+    x_label: str
+    y_label: str
+    x_scale: Literal["linear", "log"]
+    y_scale: Literal["linear", "log"]
+    series: list[Series]
+
+
+class Panel(TypedDict):
+    """One scatter plot, each point coloured by a number."""
+
+    title: str
+    x: list[float]
+    y: list[float]
+    colour: list[float]
+    colour_label: str
+
+
+class Scatter(TypedDict):
+    """A figure of scatter plots side by side."""
+
+    name: str
+    caption: str
+    kind: Literal["scatter"]
+    x_label: str
+    y_label: str
+    panels: list[Panel]
+
+
+class Claim(TypedDict):
+    """A statement of the paper, and whether our numbers bear it out."""
+
+    claim: str
+    holds: bool
+    evidence: str
+
+
+class Result(TypedDict):
+    """All that a finished experiment leaves for its readers: the content of `result.json`."""
+
+    format: Literal[1]
+    experiment: str
+    title: str
+    reproduces: str
+    budget: Literal["full", "quick"]
+    command: str
+    settings: dict[str, Any]
+    seeds: int
+    version: str
+    machine: dict[str, Any]
+    seconds: float
+    finished: str
+    tables: NotRequired[list[ResultTable]]
+    figures: NotRequired[list[Lines | Scatter]]
+    claims: NotRequired[list[Claim]]
+    cells: NotRequired[list[dict[str, Any]]]

@@ -1,0 +1,3 @@
+from cavia.evaluation.verdict import MEANING, Verdict, verdict
+
+__all__ = ["MEANING", "Verdict", "verdict"]
