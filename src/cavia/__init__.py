@@ -2,6 +2,7 @@
 
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.evaluation.evaluate import Evaluation, evaluate
+from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.inner import adapt
@@ -9,8 +10,12 @@ from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.mlp import MLP
+from cavia.models.siren import ModulatedSiren
 from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.tasks.completion import Completion
+from cavia.tasks.images import ImageSet
 from cavia.tasks.sine import Sine
+from cavia.tasks.synthetic import synthetic_faces
 from cavia.training.fit import FitResult, fit
 
 __version__ = "0.1.0"
@@ -18,19 +23,23 @@ __version__ = "0.1.0"
 __all__ = [
     "ANIL",
     "CAVIA",
+    "CNP",
     "MAML",
     "MLP",
     "CaviaError",
     "CaviaMAML",
+    "Completion",
     "Concat",
     "ContextModel",
     "Diverged",
     "Evaluation",
     "FiLM",
     "FitResult",
+    "ImageSet",
     "Interrupted",
     "Learner",
     "MetaSGD",
+    "ModulatedSiren",
     "Reptile",
     "Sine",
     "TaskBatch",
@@ -39,4 +48,5 @@ __all__ = [
     "evaluate",
     "fit",
     "load",
+    "synthetic_faces",
 ]

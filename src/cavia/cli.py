@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cavia.errors import CaviaError, Diverged, closest
 
@@ -19,7 +19,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CaviaError(f"{message}; see {self.prog} --help")
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             known = [flag for action in self._flags(found) for flag in action.option_strings]
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as error:
-        print(f"cavia: {error or 'interrupted'}", file=sys.stderr)
+        print(f"cavia: {str(error) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -115,7 +115,7 @@ def _list(options: argparse.Namespace) -> None:
     Console().print(table)
 
 
-def _state(experiment, budget: str, runs: Path) -> str:  # type: ignore[no-untyped-def]
+def _state(experiment: Any, budget: str, runs: Path) -> str:
     from cavia.experiments.runner import finished
 
     out = runs / budget / experiment.id
@@ -146,7 +146,7 @@ def _run(options: argparse.Namespace) -> None:
     print(f"written: {order.out / 'result.json'}")
 
 
-def _show(result: dict) -> None:  # type: ignore[type-arg]
+def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
 
     from cavia.report.tables import text_table

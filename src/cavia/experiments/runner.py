@@ -19,9 +19,11 @@ from cavia.experiments.catalogue import find
 from cavia.experiments.display import Display
 from cavia.tensor_file import read_json, write_json
 from cavia.training.checkpoint import RunFolder
+from cavia.training.interrupt import stop_requests
 from cavia.training.progress import Progress
 
 FORMAT = 1
+INTERRUPTED = 130  # exit code of a worker that was asked to stop
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,15 @@ def run(order: Order) -> Result:
     settings = experiment.settings(order.budget, order.changes)
     cells = experiment.cells(settings, order.seeds)
     config = {"experiment": order.experiment, "budget": order.budget, "settings": as_json(settings)}
-    RunFolder(order.out).claim(config)
-    open_cells = [cell for cell in cells if not finished(order.out, cell)]
-    with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
-        _run_cells(order, open_cells, display)
-    results = [read_json(_result_path(order.out, cell)) for cell in cells]
-    result = _summary(order, experiment, settings, results)
-    write_json(order.out / "result.json", result)
+    folder = RunFolder(order.out)
+    with folder.lock():
+        folder.claim(config)
+        open_cells = [cell for cell in cells if not finished(order.out, cell)]
+        with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
+            _run_cells(order, open_cells, display)
+        results = [read_json(_result_path(order.out, cell)) for cell in cells]
+        result = _summary(order, experiment, settings, results)
+        write_json(order.out / "result.json", result)
     return result
 
 
@@ -117,22 +121,22 @@ def _run_cells(order: Order, cells: list[Cell], display: Display) -> None:
     """Keep `jobs` workers busy until all cells are finished."""
     waiting = list(cells)
     workers: list[_Worker] = []
-    try:
-        while waiting or workers:
-            while waiting and len(workers) < order.jobs:
-                workers.append(_start(order, waiting.pop(0)))
-            _listen(workers, display)
-            for worker in [worker for worker in workers if not worker.process.is_alive()]:
-                workers.remove(worker)
-                _drain(worker, display)
-                _check(order, worker)
-                display.finished(worker.cell.name, read_json(_result_path(order.out, worker.cell)))
-    except KeyboardInterrupt:
-        _stop(workers)
-        raise Interrupted("stopped; finished cells are kept, run the same command again to go on") from None
-    except BaseException:
-        _stop(workers)
-        raise
+    with stop_requests() as stop:
+        try:
+            while waiting or workers:
+                while waiting and len(workers) < order.jobs:
+                    workers.append(_start(order, waiting.pop(0)))
+                _listen(workers, display)
+                if stop.made:
+                    display.say("stopping; every cell writes a checkpoint first")
+                    raise Interrupted("stopped; finished cells are kept, run the same command again to go on")
+                for worker in [worker for worker in workers if not worker.process.is_alive()]:
+                    workers.remove(worker)
+                    _drain(worker, display)
+                    _check(order, worker)
+                    display.finished(worker.cell.name, read_json(_result_path(order.out, worker.cell)))
+        finally:
+            _stop(workers)
 
 
 def _start(order: Order, cell: Cell) -> _Worker:
@@ -168,8 +172,8 @@ def _check(order: Order, worker: _Worker) -> None:
     """Raise if the worker ended without a result."""
     worker.process.join()
     failure = cell_folder(order.out, worker.cell) / "failure.json"
-    if worker.process.exitcode == 130:
-        raise KeyboardInterrupt
+    if worker.process.exitcode == INTERRUPTED:
+        raise Interrupted("stopped; finished cells are kept, run the same command again to go on")
     if failure.exists():
         raise CaviaError(f"{worker.cell.name}: {read_json(failure)['error']}")
     if not finished(order.out, worker.cell):
@@ -185,11 +189,20 @@ def _stop(workers: list[_Worker]) -> None:
         if worker.process.is_alive():
             os.kill(worker.process.pid, signal.SIGTERM)
     for worker in workers:
-        worker.process.join(timeout=60)
+        worker.process.join(timeout=30)
+        worker.process.kill()
 
 
 def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     """Train one cell, in a process of its own."""
+
+    def send(message: Progress | str) -> None:
+        try:
+            messages.send(message)
+        except OSError:  # the runner is gone: stop as if asked to
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which then asks every worker once
     torch.set_num_threads(threads)
     experiment = find(order.experiment)
     settings = experiment.settings(order.budget, order.changes)
@@ -200,12 +213,12 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", message="the meta-step could not be compiled")
-            result = experiment.train(cell, settings, Place(folder, order.device, messages.send))
+            result = experiment.train(cell, settings, Place(folder, order.device, send))
         for warning in caught:
-            messages.send(str(warning.message))
+            send(str(warning.message))
         write_json(folder / "result.json", {**cell.choices, **result})
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
     except (CaviaError, Diverged) as error:
         write_json(failure, {"error": str(error)})
         raise SystemExit(2) from None

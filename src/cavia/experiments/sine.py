@@ -107,7 +107,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[[Learn
     return trained | measure(learner, cell, settings)
 
 
-def test_error(learner: Learner, settings: Settings, steps: int = 1) -> Result:
+def error_on_test_tasks(learner: Learner, settings: Settings, steps: int = 1) -> Result:
     """MSE on the test tasks after 0 … steps gradient steps."""
     found = evaluate(
         learner, Sine(), settings.test_tasks, settings.support, settings.test_points, steps=steps, chunk=1000
@@ -116,22 +116,22 @@ def test_error(learner: Learner, settings: Settings, steps: int = 1) -> Result:
 
 
 def after_one_step(learner: Learner, cell: Cell, settings: Settings) -> Result:
-    return test_error(learner, settings)
+    return error_on_test_tasks(learner, settings)
 
 
 def after_many_steps(learner: Learner, cell: Cell, settings: Settings) -> Result:
-    return test_error(learner, settings, settings.steps)
+    return error_on_test_tasks(learner, settings, settings.steps)
 
 
 def gradient_norms(learner: Learner, cell: Cell, settings: Settings) -> Result:
     norms = context_gradient_norms(learner, _test_tasks(learner, settings))
-    return test_error(learner, settings) | {"norm": norms.median().item()}
+    return error_on_test_tasks(learner, settings) | {"norm": norms.median().item()}
 
 
 def embedding(learner: Learner, cell: Cell, settings: Settings) -> Result:
     tasks = _test_tasks(learner, settings)
     found = contexts(learner, tasks, settings.steps)
-    return test_error(learner, settings, settings.steps) | {
+    return error_on_test_tasks(learner, settings, settings.steps) | {
         "context": found.tolist(),
         **{name: values.tolist() for name, values in tasks.attributes.items()},
         **{f"r2_{name}": neighbour_r2(found, values) for name, values in tasks.attributes.items()},

@@ -56,7 +56,7 @@ def table1_summary(settings: Settings, results: list[Result]) -> Result:
             "note": _note(group, 1),
         }
 
-    rows = [{"label": m, "cells": [cell(m, context) for context in settings.contexts]} for m in ("CAVIA", "MAML")]
+    rows: list[Result] = [{"label": m, "cells": [cell(m, context) for context in settings.contexts]} for m in ("CAVIA", "MAML")]
     pairs = [
         (size, c["ours"]["mean"], m["ours"]["mean"])
         for size, c, m in zip(settings.contexts, rows[0]["cells"], rows[1]["cells"], strict=True)
@@ -82,7 +82,7 @@ def table1_summary(settings: Settings, results: list[Result]) -> Result:
 
 def steps_summary(settings: Settings, results: list[Result]) -> Result:
     groups = {method: _best_rate(results, method, settings.context) for method in ("CAVIA", "MAML")}
-    series = []
+    series: list[Result] = []
     for method, group in groups.items():
         points = [_at_step(group, step) for step in range(settings.steps + 1)] if group else []
         series.append(

@@ -38,14 +38,14 @@ _STYLE = {
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
     "lines.linewidth": 1.7,
-    "lines.markersize": 4.5,
+    "lines.markersize": 5.5,
     "legend.frameon": False,
     "svg.fonttype": "none",
 }
 
 
 def figure_svg(figure: Lines | Scatter, prefix: str) -> str:
-    """The figure as an `<svg>` element with a transparent ground; every id in it begins with `prefix`."""
+    """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def figure_svg(figure: Lines | Scatter, prefix: str) -> str:
             _draw_scatter(drawn, figure)
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        drawn.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        drawn.savefig(buffer, format="svg", metadata=nothing)
     return _for_a_page(buffer.getvalue(), prefix)
 
 
@@ -66,7 +66,7 @@ def _draw_lines(drawn: "Figure", figure: Lines) -> None:
     axes = drawn.subplots()
     diverged = 0
     for series, style in zip(figure["series"], line_styles([s["label"] for s in figure["series"]]), strict=True):
-        axes.plot(series["x"], _gaps(series["y"]), label=series["label"], **style)
+        axes.plot(series["x"], _gaps(series["y"]), label=series["label"], markeredgecolor="white", **style)
         _draw_band(axes, series, style["color"], is_log=figure["y_scale"] == "log")
         if None in series["y"]:
             _mark_diverged(axes, series, style["color"], row=diverged)
@@ -76,8 +76,13 @@ def _draw_lines(drawn: "Figure", figure: Lines) -> None:
         axes.plot([], [], "x", color=_INK, markersize=5, label="diverged")
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        columns = max(1, min(len(labels), 66 // (max(map(len, labels)) + 7)))
-        drawn.legend(handles, labels, loc="outside upper center", ncols=columns)
+        drawn.legend(handles, labels, loc="outside upper center", ncols=_legend_columns(labels))
+
+
+def _legend_columns(labels: list[str]) -> int:
+    """As many columns as fit above the axes, at some eighty characters a line with seven for each sign."""
+    widths = [len(label) + 7 for label in labels]
+    return len(labels) if sum(widths) <= 80 else max(1, 80 // max(widths))
 
 
 def _draw_band(axes: "Axes", series: Series, colour: str, is_log: bool) -> None:
@@ -105,11 +110,11 @@ def _draw_scatter(drawn: "Figure", figure: Scatter) -> None:
     columns = min(len(panels), 2) or 1
     rows = -(-len(panels) // columns) or 1
     drawn.set_size_inches(4.2 if columns == 1 else 7.4, 3.2 * rows)
-    every_axes = drawn.subplots(rows, columns, squeeze=False).flat
+    every_axes = list(drawn.subplots(rows, columns, squeeze=False).flat)
     for axes, panel in zip(every_axes, panels, strict=False):
         _draw_panel(drawn, axes, panel)
         axes.set(xlabel=figure["x_label"], ylabel=figure["y_label"], title=panel["title"])
-    for axes in list(every_axes)[len(panels) :]:
+    for axes in every_axes[len(panels) :]:
         axes.remove()
 
 
@@ -126,7 +131,9 @@ def _gaps(values: list[float | None]) -> list[float]:
 def _for_a_page(svg: str, prefix: str) -> str:
     """The `<svg>` element alone, with its ids and its style kept apart from the rest of a page."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     svg = svg.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix} *{{')
     svg = svg.replace(f"'{_MEASURED_FONT}'", _SHOWN_FONTS)
     return svg.replace("<svg ", f'<svg id="{prefix}" ', 1)

@@ -1,6 +1,8 @@
 """One look for each method in every figure: colours that colour-blind readers can tell apart (Okabe and Ito)."""
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 METHODS: dict[str, tuple[str, str]] = {  # method → colour, marker
@@ -22,15 +24,14 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     A label stands for a method if it names it in any spelling: "CAVIA with learned φ₀" is "CAVIA, learned start".
     A colour that is taken twice in one figure gets dashes the second time.
     """
-    known = [_method(label) for label in labels]
-    free = [method for method in METHODS if method not in known] or list(METHODS)
-    styles, uses = [], dict.fromkeys(METHODS, 0)
-    for index, method in enumerate(known):
-        unknown_before = known[:index].count(None)
-        chosen = method or free[unknown_before % len(free)]
-        colour, marker = METHODS[chosen]
-        styles.append({"color": colour, "marker": marker, "linestyle": _DASHES[uses[chosen] % len(_DASHES)]})
-        uses[chosen] += 1
+    named = [_method(label) for label in labels]
+    free = cycle([method for method in METHODS if method not in named] or METHODS)
+    uses: Counter[str] = Counter()
+    styles = []
+    for method in (name or next(free) for name in named):
+        colour, marker = METHODS[method]
+        styles.append({"color": colour, "marker": marker, "linestyle": _DASHES[uses[method] % len(_DASHES)]})
+        uses[method] += 1
     return styles
 
 
@@ -38,6 +39,6 @@ def _method(label: str) -> str | None:
     name = label.lower().replace("metasgd", "meta-sgd")
     if "cavia" in name and "maml" in name:
         return "CAVIA + MAML"
-    if "cavia" in name and "learn" in name:
+    if "cavia" in name and "learned" in name:
         return "CAVIA, learned start"
     return next((method for method in METHODS if method.lower() in name), None)

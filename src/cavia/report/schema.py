@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from cavia.report.verdict import Verdict
+from cavia.evaluation.verdict import Verdict
 
 
 class Estimate(TypedDict):

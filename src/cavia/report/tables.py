@@ -45,11 +45,12 @@ def text_table(table: ResultTable) -> "Table":
     for column in table["columns"]:
         shown.add_column(Text(column), justify="right")
     for row in table["rows"]:
-        lines = _lines(row, table["digits"])
+        lines = [(source, texts) for source, texts in _lines(row, table["digits"]) if source != "note"]
         for index, (source, texts) in enumerate(lines):
             label = Text(row["label"] if index == 0 else "", style="bold")
             style = "" if source == "ours" else "dim"
-            cells = [Text(text, style=_STYLES.get(text, style)) for text in texts]
+            # A narrow terminal breaks lines at spaces: the sign stays with its interval.
+            cells = [Text(text.replace(" ± ", " ±"), style=_STYLES.get(text, style)) for text in texts]
             shown.add_row(label, Text(source, style="dim"), *cells, end_section=index == len(lines) - 1)
     return shown
 
@@ -64,7 +65,7 @@ def markdown_table(table: ResultTable) -> str:
             lines.append([label, source, *map(markdown_text, texts)])
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     reading = f"{markdown_text(reading_key(table))}. Columns: {markdown_text(table['column_title'])}."
-    return f"**{markdown_text(table['caption'])}**\n\n{body}\n\n{reading}\n"
+    return f"{markdown_text(table['caption'])}\n\n{body}\n\n{reading}\n"
 
 
 def markdown_text(text: str) -> str:

@@ -8,16 +8,17 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from cavia.errors import CaviaError, require_at_least
 from cavia.tensor_file import read_json, write_json
 
-FORMAT = "1 RGB Lanczos"  # part of the key: another way to decode is another cache
+FORMAT = "1 upright RGB Lanczos"  # part of the key: another way to decode is another cache
 AT_A_TIME = 64  # pictures that a thread decodes in one go
 
 
@@ -102,15 +103,15 @@ def _build(folder: Path, root: Path, names: list[str], size: int) -> None:
             f"cannot write to the cache {folder.parent}: {error.strerror or error}; set CAVIA_CACHE to another folder"
         ) from error
     try:
-        unreadable = _decode_all(temporary / "pixels.npy", root, names, size)
+        temporary.chmod(0o755)  # others may share the cache
+        with warnings.catch_warnings():  # out here, because it is not for threads
+            warnings.simplefilter("ignore")  # odd metadata is no reason to stop
+            unreadable = _decode_all(temporary / "pixels.npy", root, names, size)
         write_json(temporary / "index.json", {"unreadable": unreadable})
-        if folder.exists():  # damaged
-            shutil.rmtree(folder)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process has built the same meanwhile
-                raise
+        if _load(folder, len(names), size) is None:  # otherwise another process has built the same meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # it may do so at this very moment; the caller checks what is there
+                temporary.rename(folder)
     except OSError as error:
         raise CaviaError(f"cannot write the cache {folder}: {error.strerror or error}") from error
     finally:
@@ -147,7 +148,7 @@ def _in_parallel(root: Path, names: list[str], size: int) -> Iterator[tuple[str,
     """(name, pixels [size, size, 3] or None) in order. Threads do: Pillow decodes and resizes without the GIL."""
 
     def some(part: list[str]) -> list[np.ndarray | None]:
-        return [_decode_one(root / name, size) for name in part]
+        return [decode_one(root / name, size) for name in part]
 
     parts = [names[start : start + AT_A_TIME] for start in range(0, len(names), AT_A_TIME)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -158,18 +159,17 @@ def _in_parallel(root: Path, names: list[str], size: int) -> Iterator[tuple[str,
             pool.shutdown(cancel_futures=True)
 
 
-def _decode_one(path: Path, size: int) -> np.ndarray | None:
-    """[size, size, 3] uint8, or None if the file is damaged or no picture. A file that may not be read is an error."""
+def decode_one(path: Path, size: int) -> np.ndarray | None:
+    """[size, size, 3] uint8, upright, or None if the file is damaged or no picture. A forbidden file is an error."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd metadata is no reason to stop
-            with Image.open(path) as picture:
-                return np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.LANCZOS))
+        with Image.open(path) as picture:
+            upright = ImageOps.exif_transpose(picture)  # cameras store pictures lying on their side, with a note
+            return np.asarray(upright.convert("RGB").resize((size, size), Image.Resampling.LANCZOS))
     except OSError as error:
         if error.errno is not None:  # from the system; Pillow's own errors carry no number
             raise CaviaError(f"cannot read {path}: {error.strerror}") from error
         return None
-    except (ValueError, SyntaxError, IndexError, EOFError, Image.DecompressionBombError):
+    except Exception:  # Pillow's readers raise whatever a damaged file leads them into
         return None
 
 

@@ -104,13 +104,13 @@ def read_celeba(root: Path, size: int, cache: Path | None = None) -> ImageSet:
 
 
 def _partition(path: Path) -> Iterator[Picture]:
+    split_of = dict(zip("012", SPLITS, strict=True))
     for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if not line.strip():
-            continue
-        name, _, split = line.strip().partition(" ")
-        if split.strip() not in ("0", "1", "2"):
-            raise CaviaError(f'{path}, line {number}: expected "file 0", "file 1" or "file 2", got {line!r}')
-        yield Picture(name, SPLITS[int(split)])
+        match line.split():
+            case [name, code] if code in split_of:
+                yield Picture(name, split_of[code])
+            case [_, *_]:
+                raise CaviaError(f'{path}, line {number}: expected "file 0", "file 1" or "file 2", got {line!r}')
 
 
 def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:

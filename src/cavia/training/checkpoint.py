@@ -1,6 +1,9 @@
 """The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,23 @@ class RunFolder:
         self.path = path
         self.checkpoint = path / "checkpoint.safetensors"
         self.metrics = path / "metrics.jsonl"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out while this one trains here; the lock ends with the process, however it ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise CaviaError(f"cannot write {self.path}: {error.strerror or error}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CaviaError(
+                    f"another process is at work in {self.path}; wait for it or use another folder"
+                ) from None
+            yield
 
     def claim(self, config: dict[str, Any]) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.

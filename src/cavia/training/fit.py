@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from os import PathLike
 from pathlib import Path
@@ -97,16 +98,18 @@ def fit(
         "validation_tasks": validation_tasks,
         "validation_query": validation_query or query,
     }
-    run = _Run(learner, family, iterations, settings, None if run_dir is None else Path(run_dir))
+    folder = None if run_dir is None else RunFolder(Path(run_dir))
     use_compiler = compile is True or (compile == "auto" and iterations >= WORTH_COMPILING)
-    run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
-    run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
-    run.resume()
-    title = f"{type(learner).__name__} on {type(family).__name__}"
     events = run_dir if tensorboard else None
-    with showing(progress, title) as show, event_log(events, run.state.iteration) as log, stop_requests() as stop:
-        run.loop(show, log, stop)
-    return run.finish()
+    title = f"{type(learner).__name__} on {type(family).__name__}"
+    with folder.lock() if folder else nullcontext(), stop_requests() as stop:
+        run = _Run(learner, family, iterations, settings, folder)
+        run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
+        run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
+        run.resume()
+        with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
+            run.loop(show, log, stop)
+        return run.finish()
 
 
 class _Run:
@@ -116,17 +119,16 @@ class _Run:
     take_step: Callable[[TaskBatch], Tensor]
 
     def __init__(
-        self, learner: Learner, family: TaskFamily, iterations: int, settings: dict[str, Any], path: Path | None
+        self, learner: Learner, family: TaskFamily, iterations: int, settings: dict[str, Any], folder: RunFolder | None
     ):
         self.learner, self.family, self.iterations, self.settings = learner, family, iterations, settings
         self.device = device_of(learner)
         self.generator = seeded_generator(settings["seed"], "train")
         self.state = TrainingState()
         self.loss = math.nan
-        self.folder = None
-        if path is not None:
-            self.folder = RunFolder(path)
-            self.folder.claim(
+        self.folder = folder
+        if folder:
+            folder.claim(
                 {"learner": describe(learner), "family": _describe(family), "iterations": iterations, **settings}
             )
 
@@ -226,6 +228,9 @@ class _Run:
 _ADVICE = "try a smaller inner_lr or lr"
 
 
-def _describe(family: TaskFamily) -> dict[str, Any]:
-    settings = asdict(family) if is_dataclass(family) and not isinstance(family, type) else {}
+def _describe(family: Any) -> dict[str, Any]:
+    """What config.json says of a family: its `settings` if it has such a property, else its dataclass fields."""
+    settings = getattr(family, "settings", None)
+    if settings is None:
+        settings = asdict(family) if is_dataclass(family) else {}  # type: ignore[arg-type]  # an instance, not a class
     return {"class": type(family).__name__, "settings": settings}

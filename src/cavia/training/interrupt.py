@@ -15,7 +15,10 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Collect requests to stop; a second Ctrl-C interrupts at once. Other threads than the main one get none."""
+    """Collect requests to stop; a second one interrupts at once. Other threads than the main one get none.
+
+    A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -26,7 +29,8 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.made = True
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in heard}
     try:
         yield request
     finally:
