@@ -243,7 +243,7 @@ def test_bad_settings_are_named(changes, message):
 
 def test_a_run_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(cavia.CaviaError, match="cannot write .*: Not a directory"):
+    with pytest.raises(cavia.CaviaError, match=r"cannot write .*: Not a directory"):
         train(make(), 10, tmp_path / "file" / "run")
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.training.progress import Show
 
 Settings: TypeAlias = Any  # a frozen dataclass; each experiment has its own
@@ -68,6 +68,17 @@ class Experiment:
                 raise CaviaError(f"{self.id} has no setting {name!r}; {closest(name, known)}")
             settings = replace(settings, **{name: _parse(name, text, getattr(settings, name))})
         return settings
+
+
+def check_numbers(settings: Settings, may_be_zero: Sequence[str] = ()) -> None:
+    """Raise unless every number in the settings is above zero, apart from those of the fields in `may_be_zero`."""
+    for entry in fields(settings):
+        value = getattr(settings, entry.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float):
+                require_positive(entry.name, number)
+            elif isinstance(number, int):
+                require_at_least(entry.name, number, 0 if entry.name in may_be_zero else 1)
 
 
 def as_json(settings: Settings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from cavia.errors import Diverged
 from cavia.evaluation.evaluate import evaluate
 from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
-from cavia.experiments.base import Cell, Experiment, Place, Result, Settings
+from cavia.experiments.base import Cell, Experiment, Place, Result, Settings, check_numbers
 from cavia.experiments.sine_summary import (
     embedding_summary,
     norms_summary,
@@ -48,6 +48,9 @@ class SineSettings:
     validation_tasks: int = 1000
     test_tasks: int = 1000
     test_points: int = 100
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("contexts",))
 
 
 @dataclass(frozen=True)

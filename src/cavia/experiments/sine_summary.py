@@ -56,7 +56,9 @@ def table1_summary(settings: Settings, results: list[Result]) -> Result:
             "note": _note(group, 1),
         }
 
-    rows: list[Result] = [{"label": m, "cells": [cell(m, context) for context in settings.contexts]} for m in ("CAVIA", "MAML")]
+    rows: list[Result] = [
+        {"label": m, "cells": [cell(m, context) for context in settings.contexts]} for m in ("CAVIA", "MAML")
+    ]
     pairs = [
         (size, c["ours"]["mean"], m["ours"]["mean"])
         for size, c, m in zip(settings.contexts, rows[0]["cells"], rows[1]["cells"], strict=True)

@@ -1,0 +1,96 @@
+"""Every experiment runs two steps from end to end, and every one of its settings is read."""
+
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from cavia.errors import CaviaError
+from cavia.experiments.base import Cell, Place
+from cavia.experiments.catalogue import CATALOGUE, find
+from cavia.experiments.sine_summary import rates_summary, table1_summary
+
+TINY = {"iterations": 2, "tasks_per_batch": 2, "validation_tasks": 4, "test_tasks": 12, "test_points": 5}
+CHANGES = {
+    "iterations": 3, "tasks_per_batch": 3, "support": 7, "query": 6, "hidden": (5,), "lr": 0.01, "clip": 0.001,
+    "validation_tasks": 5, "test_tasks": 13, "test_points": 6, "contexts": (2,), "context": 3, "maml_lrs": (0.2,),
+    "rates": (0.5,), "steps": 3,
+}  # fmt: skip
+
+
+def run(experiment, settings, folder: Path):
+    """The experiment's summary, without processes."""
+    results = []
+    for cell in experiment.cells(settings, 1):
+        place = Place(folder / cell.name, "cpu", lambda progress: None)
+        result = experiment.train(cell, settings, place)
+        result.pop("seconds", None)
+        results.append({**cell.choices, **result})
+    return {"results": results, **experiment.summarise(settings, results)}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
+    experiment = CATALOGUE[name]
+    small = replace(experiment.quick, **TINY)
+    for entry in ("contexts", "rates"):
+        if hasattr(small, entry):
+            small = replace(small, **{entry: getattr(small, entry)[-1:]})
+    before = run(experiment, small, tmp_path / "before")
+    assert before.get("tables") or before.get("figures")
+    assert before["claims"]
+    for entry in fields(small):
+        changed = replace(small, **{entry.name: CHANGES[entry.name]})
+        assert run(experiment, changed, tmp_path / entry.name) != before, f"{entry.name} changes nothing"
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_budgets_and_cells(name):
+    experiment = find(name)
+    for budget in ("quick", "full"):
+        cells = experiment.cells(experiment.settings(budget), 2)
+        assert len({cell.name for cell in cells}) == len(cells)
+    assert experiment.full.iterations == 50_000
+    assert experiment.quick.iterations < 10_000
+
+
+def test_unknown_names_get_the_closest():
+    with pytest.raises(CaviaError, match="did you mean 'fig3b'"):
+        find("fig3bb")
+
+
+def test_names_of_cells_are_names_of_folders():
+    cell = Cell({"method": "CAVIA, learned start", "context": 5, "inner_lr": 1e-6, "seed": 0})
+    assert cell.name == "CAVIA_learned_start-context=5-inner_lr=1e-06-seed=0"
+
+
+def result(method, rate, mse, validation, context=5, seed=0):
+    return {
+        "method": method, "context": context, "inner_lr": rate, "seed": seed, "validation": validation,
+        "mse": [3.0, mse], "interval": [0.2, 0.02],
+    }  # fmt: skip
+
+
+def test_table1_reports_the_rate_that_validates_best_not_the_one_that_tests_best():
+    settings = replace(find("table1").quick, contexts=(5,), maml_lrs=(0.01, 0.02))
+    results = [
+        result("CAVIA", 1.0, 0.19, 0.2),
+        result("MAML", 0.01, 0.24, 0.21),
+        result("MAML", 0.02, 0.20, 0.22),
+    ]
+    row = table1_summary(settings, results)["tables"][0]["rows"][1]["cells"][0]
+    assert row["ours"]["mean"] == pytest.approx(0.24)
+    assert row["verdict"] == "within"
+    assert "0.01" in row["note"]
+
+
+def test_a_rate_that_diverged_is_a_gap():
+    settings = replace(find("fig3b").quick, rates=(0.1, 10.0))
+    lost = {"method": "MAML", "context": 5, "inner_lr": 10.0, "seed": 0, "diverged": "…"}
+    results = [
+        result("CAVIA", 0.1, 0.2, 0.2), result("CAVIA", 10.0, 0.2, 0.2), result("MAML", 0.1, 0.5, 0.5), lost,
+    ]  # fmt: skip
+    series = rates_summary(settings, results)["figures"][0]["series"]
+    assert series[1]["y"][1] is None
+    assert not any(math.isnan(y) for one in series for y in one["y"] if y is not None)

@@ -1,0 +1,206 @@
+"""What every learner promises, by one list of learners."""
+
+import pytest
+import torch
+
+import cavia
+
+LEARNERS = {
+    "CAVIA": lambda model, loss="mse": cavia.CAVIA(model, loss, inner_steps=2),
+    "CAVIA, learned start": lambda model, loss="mse": cavia.CAVIA(model, loss, learn_init=True),
+    "MAML": lambda model, loss="mse": cavia.MAML(model, loss),
+    "ANIL": lambda model, loss="mse": cavia.ANIL(model, loss),
+    "Meta-SGD": lambda model, loss="mse": cavia.MetaSGD(model, loss),
+    "Meta-SGD on context": lambda model, loss="mse": cavia.MetaSGD(model, loss, inner_lr=0.5, adapts="context"),
+    "Reptile": lambda model, loss="mse": cavia.Reptile(model, loss, inner_steps=2),
+    "CAVIA+MAML": lambda model, loss="mse": cavia.CaviaMAML(model, loss),
+}
+each_learner = pytest.mark.parametrize("name", LEARNERS)
+
+
+def make(name, loss="mse", **model):
+    torch.manual_seed(0)
+    return LEARNERS[name](cavia.MLP(**{"inputs": 1, "outputs": 1, "hidden": (8,), "context": 3} | model), loss)
+
+
+def batch_of(tasks=4, support=10, query=6):
+    return cavia.Sine().sample(tasks, support, query, torch.Generator().manual_seed(1))
+
+
+@each_learner
+def test_adapting_does_not_touch_the_learner(name):
+    learner, batch = make(name), batch_of()
+    before = {key: value.clone() for key, value in learner.state_dict().items()}
+    fast = learner.adapt(batch.support_x, batch.support_y)
+    assert all(torch.equal(before[key], value) for key, value in learner.state_dict().items())
+    assert all(parameter.grad is None for parameter in learner.parameters())
+    assert all(len(value) == 4 and not value.requires_grad for value in fast.values())
+    assert learner.predict(batch.query_x, fast).shape == (4, 6, 1)
+
+
+@each_learner
+def test_adapting_lowers_the_support_loss(name):
+    learner, batch = make(name), batch_of()
+    losses = []
+    for steps in (0, 1):
+        fast = learner.adapt(batch.support_x, batch.support_y, steps=steps)
+        losses.append(learner.mean_loss(learner.predict(batch.support_x, fast), batch.support_y).mean())
+    assert losses[1] < losses[0]
+
+
+@each_learner
+def test_steps_can_be_taken_one_by_one(name):
+    learner, batch = make(name), batch_of()
+    at_once = learner.adapt(batch.support_x, batch.support_y, steps=3)
+    fast = None
+    for steps in (0, 1, 1, 1):
+        fast = learner.adapt(batch.support_x, batch.support_y, steps=steps, fast=fast)
+    for key in at_once:
+        torch.testing.assert_close(fast[key], at_once[key])
+
+
+@each_learner
+def test_padding_does_not_count(name):
+    learner, batch = make(name), batch_of()
+    padded = cavia.TaskBatch(
+        torch.cat([batch.support_x, torch.full((4, 5, 1), 9.0)], 1),
+        torch.cat([batch.support_y, torch.full((4, 5, 1), -7.0)], 1),
+        torch.cat([batch.query_x, torch.full((4, 2, 1), 9.0)], 1),
+        torch.cat([batch.query_y, torch.full((4, 2, 1), -7.0)], 1),
+        support_mask=torch.arange(15).expand(4, 15) < 10,
+        query_mask=torch.arange(8).expand(4, 8) < 6,
+    )
+    torch.testing.assert_close(learner.task_losses(padded), learner.task_losses(batch), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner(padded), learner(batch), rtol=1e-4, atol=1e-5)
+
+
+def test_a_task_without_points_stays_at_the_start():
+    learner, batch = make("CAVIA"), batch_of()
+    mask = torch.ones(4, 10, dtype=torch.bool)
+    mask[2] = False
+    context = learner.adapt(batch.support_x, batch.support_y, mask=mask)["context"]
+    assert torch.equal(context[2], torch.zeros(3))
+    assert (context[[0, 1, 3]] != 0).any(dim=1).all()
+
+
+@each_learner
+def test_saved_and_loaded_predicts_the_same(name, tmp_path):
+    learner, batch = make(name), batch_of()
+    cavia.fit(learner, cavia.Sine(), 3, tasks_per_batch=2, progress=False, validation_tasks=0)
+    learner.save(tmp_path / "one.cavia")
+    loaded = cavia.load(tmp_path / "one.cavia")
+    assert type(loaded) is type(learner)
+    assert loaded.arguments == learner.arguments
+    predictions = [one.predict(batch.query_x, one.adapt(batch.support_x, batch.support_y)) for one in (learner, loaded)]
+    assert torch.equal(*predictions)
+
+
+def test_parameters_are_what_the_outer_loop_trains():
+    names = {name: {key for key, _ in make(name).named_parameters()} for name in LEARNERS}
+    weights = {f"model.layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")}
+    assert names["CAVIA"] == names["ANIL"] == names["CAVIA+MAML"] == weights
+    assert names["CAVIA, learned start"] == names["MAML"] == names["Reptile"] == weights | {"initial_context"}
+    assert len(names["Meta-SGD"]) == 2 * len(names["MAML"])
+    assert names["Meta-SGD on context"] == weights | {"rates.context"}
+
+
+def test_maml_without_extra_inputs_has_no_start_to_learn():
+    learner = make("MAML", context=0)
+    assert "initial_context" not in dict(learner.named_parameters())
+    fast = learner.adapt(*(torch.zeros(2, 3, 1) for _ in range(2)))
+    assert "context" not in fast
+
+
+def test_classification_with_cross_entropy():
+    generator = torch.Generator().manual_seed(0)
+    learner = make("CAVIA", "cross_entropy", inputs=2, outputs=3)
+    x = torch.randn(4, 12, 2, generator=generator)
+    labels = torch.randint(3, (4, 12), generator=generator)
+    losses = learner.task_losses(cavia.TaskBatch(x, labels, x, labels))
+    fast = learner.infer(x, labels, None, 2, None)
+    logits = learner.predict(x, fast)
+    expected = torch.stack([torch.nn.functional.cross_entropy(logits[i], labels[i]) for i in range(4)])
+    torch.testing.assert_close(losses, expected)
+
+
+def test_a_loss_of_ones_own(tmp_path):
+    def huber(prediction, target):
+        return torch.nn.functional.smooth_l1_loss(prediction, target, reduction="none").mean(-1)
+
+    learner, batch = make("CAVIA", huber), batch_of()
+    assert learner.task_losses(batch).shape == (4,)
+    learner.save(tmp_path / "own.cavia")
+    with pytest.raises(cavia.CaviaError, match="loss=that_function"):
+        cavia.load(tmp_path / "own.cavia")
+    assert cavia.load(tmp_path / "own.cavia", loss=huber).loss is huber
+
+
+def test_a_model_of_ones_own(tmp_path):
+    class Line(cavia.ContextModel):
+        def __init__(self):
+            super().__init__()
+            self.context = 2
+            self.slope = torch.nn.Parameter(torch.ones(1))
+
+        def stem(self, x):
+            return self.slope * x
+
+        def head(self, h, context):
+            return h * (1 + context[:, None, :1]) + context[:, None, 1:]
+
+    learner, batch = cavia.CAVIA(Line(), "mse", inner_lr=0.01), batch_of()
+    learner.task_losses(batch).mean().backward()
+    assert learner.model.slope.grad is not None
+    learner.save(tmp_path / "line.cavia")
+    with pytest.raises(cavia.CaviaError, match=r"model=Line"):
+        cavia.load(tmp_path / "line.cavia")
+    assert cavia.load(tmp_path / "line.cavia", model=Line()).inner_lr == 0.01
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: cavia.CAVIA(cavia.MLP(1, 1), "mse", inner_steps=0), "inner_steps must be at least 1, got 0"),
+        (lambda: cavia.CAVIA(cavia.MLP(1, 1), "mse", inner_lr=-1.0), "inner_lr must be above 0"),
+        (lambda: cavia.CAVIA(cavia.MLP(1, 1), "mse", inner_lr="1"), "inner_lr must be a number, got '1'"),
+        (lambda: cavia.CAVIA(cavia.MLP(1, 1), "msee"), "unknown loss 'msee'; did you mean 'mse'"),
+        (lambda: cavia.CAVIA(cavia.MLP(1, 1, context=0), "mse"), "context=0; give it at least 1"),
+        (lambda: cavia.CAVIA(torch.nn.Linear(1, 1), "mse"), "Linear has none"),
+        (lambda: cavia.ANIL(cavia.MLP(1, 1), "mse", head="layer.2"), "did you mean 'layers.2'"),
+        (lambda: cavia.MetaSGD(cavia.MLP(1, 1), "mse", adapts="all"), "adapts must be"),
+    ],
+)
+def test_bad_arguments_are_named(build, message):
+    with pytest.raises(cavia.CaviaError, match=message):
+        build()
+
+
+def test_shapes_that_do_not_match_are_both_named():
+    learner, batch = make("CAVIA"), batch_of()
+    with pytest.raises(cavia.CaviaError, match=r"\[4, 10, 1\] and \[4, 6, 1\]"):
+        learner.adapt(batch.support_x, batch.query_y)
+    with pytest.raises(cavia.CaviaError, match=r"\[4, 10, 1\] and \[4, 10, 2\]"):
+        learner.adapt(batch.support_x, batch.support_y.repeat(1, 1, 2))
+    fast = learner.adapt(batch.support_x, batch.support_y)
+    with pytest.raises(cavia.CaviaError, match=r"\[2, 6, 1\] holds 2 tasks .* \[4, 3\] 4"):
+        learner.predict(batch.query_x[:2], fast)
+    with pytest.raises(cavia.CaviaError, match=r"one value per point, \[4, 10\] .* it returned \[4\]"):
+        make("CAVIA", lambda p, t: (p - t).square().mean((1, 2))).adapt(batch.support_x, batch.support_y)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "tampered", "renamed", "other"])
+def test_a_damaged_file_is_refused(damage, tmp_path):
+    path = tmp_path / "one.cavia"
+    make("CAVIA").save(path)
+    content = path.read_bytes()
+    changed = {
+        "truncated": content[:-10],
+        "tampered": content[:-2] + bytes([content[-2] ^ 8]) + content[-1:],
+        "renamed": content.replace(b"CAVIA", b"CAVIB"),
+        "other": b"\x80\x04\x95pickle",
+    }
+    path.write_bytes(changed[damage])
+    with pytest.raises(cavia.CaviaError, match=r"one\.cavia"):
+        cavia.load(path)
+    with pytest.raises(cavia.CaviaError, match="there is no file"):
+        cavia.load(tmp_path / "none.cavia")
