@@ -1,5 +1,6 @@
 """What the sine experiments show: tables and figures from the results of their cells."""
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
@@ -27,9 +28,10 @@ def _best_rate(results: list[Result], method: str, context: int) -> list[Result]
     return min(whole, key=lambda group: _mean(r["validation"] for r in group), default=[])
 
 
-def _mean(values: Iterable[float]) -> float:
+def _mean(values: Iterable[float | None]) -> float:
+    """The mean; infinite if a value is null, which is how a result file holds an infinite one."""
     found = list(values)
-    return sum(found) / len(found)
+    return math.inf if None in found else sum(filter(None, found)) / len(found)
 
 
 def _at_step(group: list[Result], step: int) -> dict[str, float]:
