@@ -76,6 +76,8 @@ def _parser() -> _Parser:
     run.add_argument("--seeds", type=_count, default=1, help="training runs per cell (default: 1)")
     run.add_argument("--jobs", type=_count, help="cells at a time (default: one per core)")
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    run.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
+    run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
     run.set_defaults(action=_run)
 
@@ -127,6 +129,7 @@ def _state(experiment: Any, budget: str, runs: Path) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from cavia.experiments.base import Data
     from cavia.experiments.catalogue import find
     from cavia.experiments.runner import Order, run
 
@@ -140,6 +143,7 @@ def _run(options: argparse.Namespace) -> None:
         options.set,
         options.seeds,
         options.device,
+        Data(options.data_root, options.data == "synthetic"),
         **({"jobs": options.jobs} if options.jobs else {}),
     )
     _show(run(order))

@@ -1,7 +1,7 @@
 """What an experiment is: cells that are trained and measured one by one, and a summary of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,12 +28,21 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Data:
+    """Where an experiment's data are: under a folder, or drawn by ourselves."""
+
+    root: Path = Path("data")
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
 class Place:
     """Where and how a cell runs."""
 
     folder: Path
     device: str
     show: Show
+    data: Data = field(default_factory=Data)
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Experiment:
     cells:     settings and number of seeds → what to train.
     train:     trains one cell in its folder and measures it.
     summarise: settings and the cells' results → "tables", "figures" and "claims" for the report.
+    find_data: raises if the data are not there; None for an experiment that needs none.
     minutes:   about how long quick and full take on 2 cores.
     """
 
@@ -55,6 +65,7 @@ class Experiment:
     cells: Callable[[Settings, int], list[Cell]]
     train: Callable[[Cell, Settings, Place], Result]
     summarise: Callable[[Settings, list[Result]], Result]
+    find_data: Callable[[Data], None] | None = None
 
     def settings(self, budget: str, changes: Sequence[str] = ()) -> Settings:
         """The settings of a budget ("quick" or "full") with changes like "iterations=2000"."""

@@ -1,10 +1,12 @@
 """All experiments by name."""
 
 from cavia.errors import CaviaError, closest
-from cavia.experiments import sine
+from cavia.experiments import completion, sine
 from cavia.experiments.base import Experiment
 
-CATALOGUE: dict[str, Experiment] = {experiment.id: experiment for experiment in sine.EXPERIMENTS}
+CATALOGUE: dict[str, Experiment] = {
+    experiment.id: experiment for experiment in (*sine.EXPERIMENTS, *completion.EXPERIMENTS)
+}
 
 
 def find(name: str) -> Experiment:

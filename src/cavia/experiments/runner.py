@@ -1,7 +1,9 @@
 """Runs an experiment: its cells spread over the cores, each in a folder of its own, finished ones skipped."""
 
+import json
 import os
 import platform
+import shutil
 import signal
 import time
 import warnings
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 
 from cavia.errors import CaviaError, Diverged, Interrupted
-from cavia.experiments.base import Cell, Experiment, Place, Result, Settings, as_json
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, as_json
 from cavia.experiments.catalogue import find
 from cavia.experiments.display import Display
 from cavia.tensor_file import read_json, write_json
@@ -36,6 +38,7 @@ class Order:
     changes: Sequence[str] = ()
     seeds: int = 1
     device: str = "cpu"
+    data: Data = field(default_factory=Data)
     jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     @property
@@ -44,6 +47,7 @@ class Order:
         parts = ["cavia run", self.experiment, f"--{self.budget}"]
         parts += [f"--seeds {self.seeds}"] if self.seeds != 1 else []
         parts += [f"--device {self.device}"] if self.device != "cpu" else []
+        parts += ["--data synthetic"] if self.data.synthetic else []
         parts += [f"--set {change}" for change in self.changes]
         return " ".join(parts)
 
@@ -53,11 +57,16 @@ def run(order: Order) -> Result:
     experiment = find(order.experiment)
     settings = experiment.settings(order.budget, order.changes)
     cells = experiment.cells(settings, order.seeds)
+    if experiment.find_data:
+        experiment.find_data(order.data)
     config = {"experiment": order.experiment, "budget": order.budget, "settings": as_json(settings)}
+    config |= {"data": "synthetic"} if order.data.synthetic else {}
     folder = RunFolder(order.out)
     with folder.lock():
         folder.claim(config)
         open_cells = [cell for cell in cells if not finished(order.out, cell)]
+        for cell in open_cells:
+            _adopt(order.out, config, cell)
         with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
             _run_cells(order, open_cells, display)
         results = [read_json(_result_path(order.out, cell)) for cell in cells]
@@ -80,6 +89,26 @@ def _result_path(out: Path, cell: Cell) -> Path:
     return cell_folder(out, cell) / "result.json"
 
 
+def _adopt(out: Path, config: dict[str, Any], cell: Cell) -> None:
+    """Take over the training of a cell of the same name from an experiment beside this one, if it trained the same.
+
+    It did if all settings that both experiments have are equal. What the cell is measured for may differ, so only
+    the training is taken, and `fit` finds it finished.
+    """
+    mine = cell_folder(out, cell)
+    for theirs in sorted(out.parent.glob(f"*/cells/{cell.name}")):
+        other = theirs.parents[1]
+        if mine.exists() or other == out or not (theirs / "model.cavia").exists():
+            continue
+        known = read_json(other / "config.json")
+        settings, known_settings = json.loads(json.dumps(config["settings"])), known["settings"]
+        common = settings.keys() & known_settings.keys()
+        if config.get("data") == known.get("data") and all(settings[key] == known_settings[key] for key in common):
+            mine.mkdir(parents=True)
+            for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors"):
+                shutil.copy(theirs / name, mine / name)
+
+
 def _summary(order: Order, experiment: Experiment, settings: Settings, results: list[Result]) -> Result:
     from cavia import __version__
 
@@ -87,7 +116,7 @@ def _summary(order: Order, experiment: Experiment, settings: Settings, results: 
     return {
         "format": FORMAT,
         "experiment": experiment.id,
-        "title": experiment.title,
+        "title": experiment.title + (" (synthetic data)" if order.data.synthetic else ""),
         "reproduces": experiment.reproduces,
         "budget": order.budget,
         "command": order.command,
@@ -213,7 +242,7 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", message="the meta-step could not be compiled")
-            result = experiment.train(cell, settings, Place(folder, order.device, send))
+            result = experiment.train(cell, settings, Place(folder, order.device, send, order.data))
         for warning in caught:
             send(str(warning.message))
         write_json(folder / "result.json", {**cell.choices, **result})

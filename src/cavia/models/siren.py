@@ -17,8 +17,8 @@ class ModulatedSiren(ContextModel):
     frequency: ω, how fine the detail is that the network starts with.
 
     The network is that of "From data to functa" (Dupont et al., 2022), with the initialisation of SIREN (Sitzmann et
-    al., 2020). It learns faster than a ReLU network but wants smaller rates: for pictures an outer rate of 3e-4
-    with inner_lr 0.3 is steady, while 1e-3 with inner_lr 1 diverges.
+    al., 2020). It wants smaller rates than a ReLU network: for pictures start from an outer rate of 3e-4 and
+    inner_lr 0.3; with 1e-3 and 1 it diverges.
 
     >>> model = ModulatedSiren(inputs=2, outputs=3, hidden=(64, 64), context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from cavia.report.schema import Result
+from cavia.report.schema import Pictures, Result
 
 # Experiments and figures name files and anchors of the page.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -91,12 +91,23 @@ def _mismatches(result: Result) -> Iterator[str]:
         key = f"figures[{index}]"
         if not _NAME.fullmatch(figure["name"]):
             yield f"{key}.name must be letters, digits, '.', '_' and '-', got {_short(figure['name'])}"
+        if figure["kind"] == "pictures":
+            yield from _picture_mismatches(figure, key)
+            continue
         parts: Any = figure["series"] if figure["kind"] == "lines" else figure["panels"]
         part_key = "series" if figure["kind"] == "lines" else "panels"
         for number, part in enumerate(parts):
             for name in ("y", "interval", "colour"):
                 if part.get(name) is not None:
                     yield from _length(part[name], part["x"], f"{key}.{part_key}[{number}].{name}", "x")
+
+
+def _picture_mismatches(figure: Pictures, key: str) -> Iterator[str]:
+    if not figure["panels"]:
+        yield f"{key}.panels must not be empty"
+    for i, panel in enumerate(figure["panels"]):
+        for j, row in enumerate(panel["rows"]):
+            yield from _length(row["pictures"], figure["columns"], f"{key}.panels[{i}].rows[{j}].pictures", "columns")
 
 
 def _length(values: Sequence[Any], like: Sequence[Any], key: str, like_key: str) -> Iterator[str]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cavia.report.axes import label_axes
 from cavia.report.palette import line_styles
-from cavia.report.schema import Lines, Panel, Scatter, Series
+from cavia.report.pictures import pictures_svg
+from cavia.report.schema import Lines, Panel, Pictures, Scatter, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +45,12 @@ _STYLE = {
 }
 
 
-def figure_svg(figure: Lines | Scatter, prefix: str) -> str:
+def figure_svg(figure: Lines | Scatter | Pictures, prefix: str) -> str:
     """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
+    return pictures_svg(figure, prefix) if figure["kind"] == "pictures" else _plot_svg(figure, prefix)
+
+
+def _plot_svg(figure: Lines | Scatter, prefix: str) -> str:
     import matplotlib.style
     from matplotlib.figure import Figure
 

@@ -83,6 +83,31 @@ class Scatter(TypedDict):
     panels: list[Panel]
 
 
+class PictureRow(TypedDict):
+    """One method's pictures, base64 PNGs, one for each column."""
+
+    label: str
+    pictures: list[str]
+
+
+class PicturePanel(TypedDict):
+    """One true picture, a base64 PNG, and what is made of it."""
+
+    title: str
+    truth: str
+    rows: list[PictureRow]
+
+
+class Pictures(TypedDict):
+    """A figure of small pictures."""
+
+    name: str
+    caption: str
+    kind: Literal["pictures"]
+    columns: list[str]
+    panels: list[PicturePanel]
+
+
 class Claim(TypedDict):
     """A statement of the paper, and whether our numbers bear it out."""
 
@@ -107,6 +132,6 @@ class Result(TypedDict):
     seconds: float
     finished: str
     tables: NotRequired[list[ResultTable]]
-    figures: NotRequired[list[Lines | Scatter]]
+    figures: NotRequired[list[Lines | Scatter | Pictures]]
     claims: NotRequired[list[Claim]]
     cells: NotRequired[list[dict[str, Any]]]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from cavia.errors import CaviaError, require_at_least
 from cavia.tensor_file import read_json, write_json
@@ -161,6 +160,8 @@ def _in_parallel(root: Path, names: list[str], size: int) -> Iterator[tuple[str,
 
 def decode_one(path: Path, size: int) -> np.ndarray | None:
     """[size, size, 3] uint8, upright, or None if the file is damaged or no picture. A forbidden file is an error."""
+    from PIL import Image, ImageOps
+
     try:
         with Image.open(path) as picture:
             upright = ImageOps.exif_transpose(picture)  # cameras store pictures lying on their side, with a note

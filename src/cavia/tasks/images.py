@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from cavia.errors import CaviaError, closest
 from cavia.tasks.decoded import Picture, decode
@@ -134,6 +133,8 @@ def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:
 
 def _picture_files(root: Path) -> Iterator[str]:
     """Paths relative to root, with /, of the files whose ending is that of a format that Pillow can open."""
+    from PIL import Image
+
     endings = tuple(ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN)
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]

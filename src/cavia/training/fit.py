@@ -1,13 +1,14 @@
 """The loop around the meta-step: validation, metrics, checkpoints, resuming, stopping."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
@@ -41,7 +42,7 @@ def fit(
     iterations: int,
     *,
     tasks_per_batch: int = 25,
-    support: int = 10,
+    support: int | Sequence[int] = 10,
     query: int = 10,
     lr: float = 1e-3,
     lr_decay: float = 1.0,
@@ -59,7 +60,8 @@ def fit(
 ) -> FitResult:
     """Meta-train the learner in place: Adam on the mean query loss of a new batch of tasks at each iteration.
 
-    support, query:      points per task to adapt on and to train on.
+    support, query:      points per task to adapt on and to train on. Of several numbers for support, one is drawn for
+                         each batch (a number that stands twice, twice as often), and validation averages over them.
     lr, lr_decay:        outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
     clip:                every element of the meta-gradient is clamped to ±clip; None: not at all.
     seed:                which tasks are drawn; the same seed gives the same run.
@@ -87,7 +89,7 @@ def fit(
 
     settings = {
         "tasks_per_batch": tasks_per_batch,
-        "support": support,
+        "support": support if isinstance(support, int) else list(support),
         "query": query,
         "lr": lr,
         "lr_decay": lr_decay,
@@ -150,9 +152,7 @@ class _Run:
             if settings["lr_decay"] != 1:
                 decays = state.iteration // settings["lr_decay_every"]
                 self.step.lr.fill_(settings["lr"] * settings["lr_decay"] ** decays)
-            batch = self.family.sample(
-                settings["tasks_per_batch"], settings["support"], settings["query"], self.generator
-            )
+            batch = self.family.sample(settings["tasks_per_batch"], self._support(), settings["query"], self.generator)
             self.loss = self.take_step(batch.to(self.device)).item()
             self.take_step = self.step
             if not math.isfinite(self.loss):
@@ -166,6 +166,13 @@ class _Run:
                 show(clock.progress(state.iteration, self.iterations, self.loss, state.score))
             if stop.made:
                 raise Interrupted(self._stopped())
+
+    def _support(self) -> int:
+        """The number of support points of the next batch."""
+        support = self.settings["support"]
+        if isinstance(support, int):
+            return support
+        return support[torch.randint(len(support), (), generator=self.generator).item()]
 
     def _record(self) -> dict[str, float]:
         """Validate, write a line of metrics and a checkpoint."""
@@ -186,19 +193,23 @@ class _Run:
     def _validate(self) -> float:
         """Score the model on the validation tasks and keep it if it is the best so far."""
         state, settings = self.state, self.settings
-        result = evaluate(
-            self.learner,
-            self.family,
-            tasks=settings["validation_tasks"],
-            support=settings["support"],
-            query=settings["validation_query"],
-            seed=settings["seed"],
-            split="val",
-            chunk=self.step.chunk,
-        )
-        score = result.mean[-1].item()
+        support = settings["support"]
+        results = [
+            evaluate(
+                self.learner,
+                self.family,
+                tasks=settings["validation_tasks"],
+                support=count,
+                query=settings["validation_query"],
+                seed=settings["seed"],
+                split="val",
+                chunk=self.step.chunk,
+            )
+            for count in ([support] if isinstance(support, int) else sorted(set(support)))
+        ]
+        score = sum(result.mean[-1].item() for result in results) / len(results)
         best = state.best_score
-        if best is None or (score > best if result.higher_is_better else score < best):
+        if best is None or (score > best if results[0].higher_is_better else score < best):
             state.best_score, state.best_iteration = score, state.iteration
             state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
         return score

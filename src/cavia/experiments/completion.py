@@ -1,0 +1,232 @@
+"""Table 2 and Figure 5: completion of pictures from some of their pixels (Section 5.1.2)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from cavia.errors import CaviaError, Diverged
+from cavia.evaluation.evaluate import device_of, evaluate
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
+from cavia.experiments.completion_summary import METHODS, faces_summary, table2_summary
+from cavia.learners.amortised import CNP
+from cavia.learners.base import Learner
+from cavia.learners.gradient import CAVIA, MAML
+from cavia.models.base import ContextModel
+from cavia.models.mlp import MLP
+from cavia.models.siren import ModulatedSiren
+from cavia.tasks.batch import seeded_generator
+from cavia.tasks.completion import Completion
+from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
+from cavia.tasks.synthetic import synthetic_faces
+from cavia.training.fit import fit
+
+SIZE, PIXELS = 32, 32 * 32
+
+
+@dataclass(frozen=True)
+class CompletionSettings:
+    """The paper's values, where it gives them."""
+
+    iterations: int = 50_000
+    tasks_per_batch: int = 25
+    train_shots: tuple[int, ...] = (10, 100, 1000)  # one is drawn for each batch: one run serves all k
+    query: int = PIXELS
+    hidden: tuple[int, ...] = (128,) * 5
+    context: int = 128
+    inner_steps: int = 5
+    cavia_lr: float = 1.0
+    maml_lr: float = 0.1
+    siren_lr: float = 0.3
+    lr: float = 1e-3
+    siren_outer_lr: float = 3e-4  # a sine network diverges at 1e-3
+    clip: float = 10.0
+    every: int = 500
+    validation_pictures: int = 100
+    chunk: int = 25
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        for name in ("train_shots", "query"):
+            value = getattr(self, name)
+            if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
+                raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {value}")
+
+
+@dataclass(frozen=True)
+class Table2Settings(CompletionSettings):
+    methods: tuple[str, ...] = METHODS
+    orders: tuple[str, ...] = ("random", "ordered")
+    shots: tuple[int, ...] = (10, 100, 1000)
+    test_pictures: int = 1000
+
+
+@dataclass(frozen=True)
+class FacesSettings(CompletionSettings):
+    methods: tuple[str, ...] = METHODS
+    shots: tuple[int, ...] = (10, 100, 1000)
+    faces: int = 6
+
+
+# Data
+
+
+def find_pictures(data: Data) -> None:
+    """Raise unless CelebA is there, and decode it if that has not been done, once for all cells."""
+    if not data.synthetic:
+        open_pictures(data)
+
+
+def open_pictures(data: Data) -> ImageSet:
+    """CelebA under the data root, or drawn faces."""
+    if data.synthetic:
+        return synthetic_faces()
+    folder = data.root / "celeba"
+    if not (folder / CELEBA_IMAGES).is_dir() or not (folder / CELEBA_PARTITION).is_file():
+        raise CaviaError(
+            f"no CelebA in {folder}: put {CELEBA_IMAGES}/ and {CELEBA_PARTITION} there (from the CelebA project page, "
+            "mmlab.ie.cuhk.edu.hk/projects/CelebA.html), name another --data-root, or try --data synthetic"
+        )
+    return read_celeba(folder, SIZE)
+
+
+# Training and measuring
+
+
+def build(method: str, settings: Settings) -> Learner:
+    """A new learner of the method."""
+    sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
+    model: ContextModel = ModulatedSiren(**sizes) if method == "CAVIA, sine network" else MLP(**sizes)
+    if method == "CNP":
+        return CNP(model, "mse", inputs=2, outputs=3)
+    if method == "MAML":
+        return MAML(model, "mse", settings.maml_lr, settings.inner_steps)
+    rate = settings.siren_lr if method == "CAVIA, sine network" else settings.cavia_lr
+    return CAVIA(model, "mse", rate, settings.inner_steps)
+
+
+def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., Result]) -> Result:
+    """Train one cell on the training pictures, select on the validation pictures, measure on the test pictures."""
+    with torch.random.fork_rng():
+        torch.manual_seed(cell["seed"])
+        learner = build(cell["method"], settings).to(place.device)
+    pictures = open_pictures(place.data)
+    family = Completion(pictures, SIZE, cell["order"])
+    try:
+        result = fit(
+            learner,
+            family,
+            settings.iterations,
+            tasks_per_batch=settings.tasks_per_batch,
+            support=settings.train_shots,
+            query=settings.query,
+            lr=settings.siren_outer_lr if cell["method"] == "CAVIA, sine network" else settings.lr,
+            clip=settings.clip,
+            seed=cell["seed"],
+            every=settings.every,
+            validation_tasks=settings.validation_pictures,
+            validation_query=PIXELS,
+            chunk=settings.chunk,
+            run_dir=place.folder,
+            tensorboard=False,
+            progress=place.show,
+        )
+    except Diverged as error:
+        return {"diverged": str(error)}
+    learner.save(place.folder / "model.cavia")
+    trained = {
+        "validation": result.best_score,
+        "best_iteration": result.best_iteration,
+        "iterations": result.iterations,
+        "seconds": result.seconds,
+        "data": pictures.settings,
+    }
+    return trained | measure(learner, family, settings)
+
+
+def error_on_test_pictures(learner: Learner, family: Completion, settings: Settings) -> Result:
+    """Pixel MSE of whole test pictures for each number of known pixels."""
+    pictures = min(settings.test_pictures, len(family.images.of("test")))
+    found = {
+        str(k): evaluate(learner, family, pictures, support=k, query=PIXELS, chunk=settings.chunk)
+        for k in settings.shots
+    }
+    return {
+        "mse": {k: result.mean[-1].item() for k, result in found.items()},
+        "interval": {k: result.interval[-1].item() for k, result in found.items()},
+    }
+
+
+@torch.no_grad()
+def draw_faces(learner: Learner, family: Completion, settings: Settings) -> Result:
+    """The first test pictures, their known pixels and their completions, as PNGs."""
+    from cavia.experiments.pictures import as_png, with_known_only
+
+    truth: list[str] = []
+    known: dict[str, list[str]] = {}
+    completed: dict[str, list[str]] = {}
+    for k in settings.shots:
+        batch = family.sample(settings.faces, k, PIXELS, seeded_generator(0, "faces"), "test")
+        batch = batch.to(device_of(learner))
+        prediction = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
+        truth = [as_png(picture) for picture in batch.query_y]
+        known[str(k)] = [
+            as_png(with_known_only(*points, SIZE)) for points in zip(batch.support_x, batch.support_y, strict=True)
+        ]
+        completed[str(k)] = [as_png(picture) for picture in prediction]
+    return {"pictures": {"truth": truth, "known": known, "completed": completed}}
+
+
+# Cells
+
+
+def table2_cells(settings: Table2Settings, seeds: int) -> list[Cell]:
+    return [
+        Cell({"method": method, "order": order, "seed": seed})
+        for order in settings.orders
+        for method in settings.methods
+        for seed in range(seeds)
+    ]
+
+
+def faces_cells(settings: FacesSettings, seeds: int) -> list[Cell]:
+    return [Cell({"method": method, "order": "random", "seed": 0}) for method in settings.methods]
+
+
+QUICK: dict[str, Any] = {
+    "iterations": 150,
+    "train_shots": (10, 100),
+    "query": 128,
+    "every": 75,
+    "validation_pictures": 20,
+    "shots": (10, 100),
+}
+
+EXPERIMENTS = (
+    Experiment(
+        id="table2",
+        title="Image completion: CAVIA, MAML and CNP",
+        reproduces="Table 2: pixel MSE on CelebA for 10, 100 and 1000 known pixels, random and ordered",
+        quick=Table2Settings(**QUICK, test_pictures=100),
+        full=Table2Settings(),
+        minutes=(3, 6000),
+        cells=table2_cells,
+        train=partial(train, measure=error_on_test_pictures),
+        summarise=table2_summary,
+        find_data=find_pictures,
+    ),
+    Experiment(
+        id="fig5",
+        title="Image completion: faces",
+        reproduces="Figure 5: completed faces for 10, 100 and 1000 known pixels",
+        quick=FacesSettings(**QUICK),
+        full=FacesSettings(),
+        minutes=(2, 3000),
+        cells=faces_cells,
+        train=partial(train, measure=draw_faces),
+        summarise=faces_summary,
+        find_data=find_pictures,
+    ),
+)
