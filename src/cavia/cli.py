@@ -1,4 +1,4 @@
-"""The command line: list, run, evaluate, report."""
+"""The command line: list, run, evaluate, complete, report."""
 
 import argparse
 import os
@@ -87,6 +87,17 @@ def _parser() -> _Parser:
     evaluate.add_argument("--tasks", type=_count, default=1000, help="how many tasks (default: 1000)")
     evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
     evaluate.set_defaults(action=_evaluate)
+
+    complete = commands.add_parser("complete", help="complete a picture from some of its pixels", allow_abbrev=False)
+    complete.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    complete.add_argument("picture", type=Path, help="a file of any format that Pillow reads")
+    complete.add_argument("--known", type=_count, default=100, help="how many pixels are known (default: 100)")
+    complete.add_argument("--ordered", action="store_true", help="the first pixels are known, not random ones")
+    complete.add_argument("--size", type=_count, default=32, help="the network sees size × size (default: 32)")
+    complete.add_argument("--width", type=_count, default=256, help="of each of the three panels (default: 256)")
+    complete.add_argument("--seed", type=int, default=0, help="which pixels are known (default: 0)")
+    complete.add_argument("--out", type=Path, default=Path("out.png"), help="the PNG to write (default: out.png)")
+    complete.set_defaults(action=_complete)
 
     report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
     report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
@@ -182,6 +193,20 @@ def _evaluate(options: argparse.Namespace) -> None:
     if options.steps is not None and options.steps < 0:
         raise CaviaError(f"--steps must be at least 0, got {options.steps}")
     print(evaluate(learner, family, options.tasks, support, query, options.steps, options.seed))
+
+
+def _complete(options: argparse.Namespace) -> None:
+    from cavia.experiments.complete import as_panels, complete, load_model
+    from cavia.tensor_file import write_atomically
+
+    if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():
+        raise CaviaError(f"--out must be a .png and not the picture itself, got {options.out}")
+    learner = load_model(options.model)
+    found = complete(
+        learner, options.picture, options.known, options.size, options.width, options.seed, options.ordered
+    )
+    write_atomically(options.out, as_panels(found))
+    print(f"pixel MSE {found.mse:.4f} with {options.known} known pixels; written: {options.out}")
 
 
 def _report(options: argparse.Namespace) -> None:

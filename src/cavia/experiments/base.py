@@ -1,5 +1,6 @@
 """What an experiment is: cells that are trained and measured one by one, and a summary of them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ class Cell:
     @property
     def name(self) -> str:
         parts = (v if isinstance(v, str) else f"{k}={v:g}" for k, v in self.choices.items())
-        return "-".join(parts).replace(", ", "_").replace(" ", "_")
+        return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
     def __getitem__(self, key: str) -> Any:
         return self.choices[key]

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from cavia.errors import CaviaError, Diverged
+from cavia.errors import CaviaError, Diverged, closest
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
-from cavia.experiments.completion_summary import METHODS, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, SINE_NETWORK, faces_summary, table2_summary
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
@@ -18,9 +18,10 @@ from cavia.models.base import ContextModel
 from cavia.models.mlp import MLP
 from cavia.models.siren import ModulatedSiren
 from cavia.tasks.batch import seeded_generator
-from cavia.tasks.completion import Completion
+from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
 from cavia.tasks.synthetic import synthetic_faces
+from cavia.training.checkpoint import RunFolder
 from cavia.training.fit import fit
 
 SIZE, PIXELS = 32, 32 * 32
@@ -49,6 +50,10 @@ class CompletionSettings:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        for name, known in (("methods", METHODS), ("orders", ORDERS)):
+            for value in getattr(self, name, ()):
+                if value not in known:
+                    raise CaviaError(f"{name} has no {value!r}; {closest(value, known)}")
         for name in ("train_shots", "query"):
             value = getattr(self, name)
             if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
@@ -98,12 +103,12 @@ def open_pictures(data: Data) -> ImageSet:
 def build(method: str, settings: Settings) -> Learner:
     """A new learner of the method."""
     sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
-    model: ContextModel = ModulatedSiren(**sizes) if method == "CAVIA, sine network" else MLP(**sizes)
+    model: ContextModel = ModulatedSiren(**sizes) if method == SINE_NETWORK else MLP(**sizes)
     if method == "CNP":
         return CNP(model, "mse", inputs=2, outputs=3)
     if method == "MAML":
         return MAML(model, "mse", settings.maml_lr, settings.inner_steps)
-    rate = settings.siren_lr if method == "CAVIA, sine network" else settings.cavia_lr
+    rate = settings.siren_lr if method == SINE_NETWORK else settings.cavia_lr
     return CAVIA(model, "mse", rate, settings.inner_steps)
 
 
@@ -122,7 +127,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
             tasks_per_batch=settings.tasks_per_batch,
             support=settings.train_shots,
             query=settings.query,
-            lr=settings.siren_outer_lr if cell["method"] == "CAVIA, sine network" else settings.lr,
+            lr=settings.siren_outer_lr if cell["method"] == SINE_NETWORK else settings.lr,
             clip=settings.clip,
             seed=cell["seed"],
             every=settings.every,
@@ -142,6 +147,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         "iterations": result.iterations,
         "seconds": result.seconds,
         "data": pictures.settings,
+        "curve": [[line["iteration"], line["validation"]] for line in RunFolder(place.folder).read_metrics()],
     }
     return trained | measure(learner, family, settings)
 

@@ -3,7 +3,8 @@
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
 
-METHODS = ("CAVIA", "MAML", "CNP", "CAVIA, sine network")
+SINE_NETWORK = "CAVIA (sine network)"  # beyond the paper: a better network at the same number of context parameters
+METHODS = ("CAVIA", "MAML", "CNP", SINE_NETWORK)
 PAPER_TABLE2: dict[tuple[str, str], dict[int, float]] = {
     ("CAVIA", "random"): {10: 0.037, 100: 0.014, 1000: 0.006},
     ("CAVIA", "ordered"): {10: 0.053, 100: 0.047, 1000: 0.006},
@@ -21,7 +22,7 @@ def _cell(group: list[Result], method: str, order: str, k: int) -> Result | None
         return None
     ours = {key: sum(r[name][str(k)] for r in group) / len(group) for key, name in (("mean", "mse"), ("interval",) * 2)}
     cell: Result = {"ours": ours, "paper": None, "note": f"best at iteration {max(r['best_iteration'] for r in group)}"}
-    known = PAPER_TABLE2.get((method.partition(",")[0], order), {}).get(k)
+    known = PAPER_TABLE2[method.partition(" ")[0], order].get(k)
     if known is not None and not group[0]["data"]["source"].startswith("synthetic"):
         cell["paper"] = {"mean": known, "interval": None}
         cell["verdict"] = verdict(ours["mean"], ours["interval"], known, None, higher_is_better=False, digits=3)
@@ -48,7 +49,26 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
         "columns": [f"{k} {order}" for order, k in columns],
         "rows": rows,
     }
-    return {"tables": [table], "claims": _claims(columns, rows)}
+    curves = [_curves(order, [r for r in results if r["order"] == order]) for order in settings.orders]
+    return {"tables": [table], "figures": curves, "claims": _claims(columns, rows)}
+
+
+def _curves(order: str, results: list[Result]) -> Result:
+    """The validation error of every method while it trained, of the first seed."""
+    trained = [r for r in results if r["seed"] == 0 and "curve" in r]
+    return {
+        "name": f"table2-{order}-curves",
+        "caption": f"Validation error during training, {order} pixels, mean over the numbers of known pixels.",
+        "kind": "lines",
+        "x_label": "iterations",
+        "y_label": "MSE",
+        "x_scale": "linear",
+        "y_scale": "log",
+        "series": [
+            {"label": r["method"], "x": [x for x, _ in r["curve"]], "y": [y for _, y in r["curve"]], "interval": None}
+            for r in trained
+        ],
+    }
 
 
 def _claims(columns: list[tuple[str, int]], rows: list[Result]) -> list[Result]:

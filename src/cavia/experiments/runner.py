@@ -112,7 +112,8 @@ def _adopt(out: Path, config: dict[str, Any], cell: Cell) -> None:
 def _summary(order: Order, experiment: Experiment, settings: Settings, results: list[Result]) -> Result:
     from cavia import __version__
 
-    small = [{key: value for key, value in result.items() if not isinstance(value, list)} for result in results]
+    # Long values (contexts of all tasks, pictures) stay in the cells' own files; the summary has what is shown of them.
+    small = [{key: value for key, value in result.items() if len(json.dumps(value)) < 400} for result in results]
     return {
         "format": FORMAT,
         "experiment": experiment.id,

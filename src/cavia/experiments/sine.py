@@ -186,7 +186,7 @@ EXPERIMENTS = (
         id="table1",
         title="Sine regression: CAVIA and MAML",
         reproduces="Table 1: MSE with 0, 1, 2, 3, 4, 5 and 50 additional input parameters",
-        quick=Table1Settings(iterations=5000, contexts=(0, 2, 5), maml_lrs=(0.01,)),
+        quick=Table1Settings(iterations=6000, contexts=(0, 2, 5), maml_lrs=(0.01,)),
         full=Table1Settings(),
         minutes=(2, 45),
         cells=table1_cells,

@@ -4,7 +4,7 @@ from html import escape
 
 from cavia.report.schema import PicturePanel, Pictures
 
-SIDE, GAP, LABEL, HEADER = 72, 5, 138, 24  # pixels of the page
+SIDE, GAP, LABEL, HEADER = 72, 5, 165, 24  # pixels of the page
 PANELS_IN_A_ROW = 2
 
 

@@ -21,6 +21,7 @@ class TrainingState:
     iteration: int = 0
     seconds: float = 0.0
     interval_loss: float = 0.0  # sum since the last line of metrics
+    loss: float | None = None  # mean over the last whole interval
     score: float | None = None  # of the last validation
     best_score: float | None = None
     best_iteration: int = 0
@@ -94,6 +95,10 @@ class RunFolder:
         if self.metrics.exists():
             kept = [line for line in self.metrics.read_text().splitlines() if _iteration(line) <= iteration]
             write_atomically(self.metrics, "".join(line + "\n" for line in kept).encode())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, oldest first."""
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add one line to metrics.jsonl."""

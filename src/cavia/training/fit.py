@@ -30,7 +30,7 @@ class FitResult:
     """How a training run ended; the learner holds its best model."""
 
     iterations: int
-    loss: float  # mean over the last interval
+    loss: float | None  # mean over the last interval
     best_score: float | None  # on the validation tasks
     best_iteration: int
     seconds: float
@@ -127,7 +127,6 @@ class _Run:
         self.device = device_of(learner)
         self.generator = seeded_generator(settings["seed"], "train")
         self.state = TrainingState()
-        self.loss = math.nan
         self.folder = folder
         if folder:
             folder.claim(
@@ -153,17 +152,17 @@ class _Run:
                 decays = state.iteration // settings["lr_decay_every"]
                 self.step.lr.fill_(settings["lr"] * settings["lr_decay"] ** decays)
             batch = self.family.sample(settings["tasks_per_batch"], self._support(), settings["query"], self.generator)
-            self.loss = self.take_step(batch.to(self.device)).item()
+            loss = self.take_step(batch.to(self.device)).item()
             self.take_step = self.step
-            if not math.isfinite(self.loss):
-                raise Diverged(f"{self._who()}: the loss is {self.loss} at iteration {state.iteration + 1}; {_ADVICE}")
+            if not math.isfinite(loss):
+                raise Diverged(f"{self._who()}: the loss is {loss} at iteration {state.iteration + 1}; {_ADVICE}")
             state.iteration += 1
-            state.interval_loss += self.loss
+            state.interval_loss += loss
             state.seconds = clock.seconds()
             if state.iteration % every == 0 or state.iteration == self.iterations:
                 log(self._record())
             if clock.time_to_show() or state.iteration == self.iterations:
-                show(clock.progress(state.iteration, self.iterations, self.loss, state.score))
+                show(clock.progress(state.iteration, self.iterations, loss, state.score))
             if stop.made:
                 raise Interrupted(self._stopped())
 
@@ -180,8 +179,8 @@ class _Run:
         if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
             raise Diverged(f"{self._who()}: a weight is not finite at iteration {state.iteration}; {_ADVICE}")
         count = (state.iteration - 1) % self.settings["every"] + 1
-        line: dict[str, float] = {"iteration": state.iteration, "loss": state.interval_loss / count}
-        state.interval_loss = 0.0
+        state.loss, state.interval_loss = state.interval_loss / count, 0.0
+        line: dict[str, float] = {"iteration": state.iteration, "loss": state.loss}
         if self.settings["validation_tasks"]:
             line["validation"] = state.score = self._validate()
         line |= {"lr": self.step.lr.item(), "seconds": round(state.seconds, 3)}
@@ -233,7 +232,7 @@ class _Run:
         state = self.state
         if state.best:
             self.learner.load_state_dict(state.best)
-        return FitResult(state.iteration, self.loss, state.best_score, state.best_iteration, state.seconds)
+        return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
 
 
 _ADVICE = "try a smaller inner_lr or lr"

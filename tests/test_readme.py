@@ -1,0 +1,40 @@
+"""What the README shows works: its Python runs, its commands parse, its links exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cavia.cli import _parser
+from cavia.experiments.catalogue import find
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_python_runs(number, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(SNIPPETS[number], f"README snippet {number}", "exec"), {})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_parse(command):
+    options = _parser().parse_args(command.split())
+    if options.command == "run":
+        find(options.experiment)
+
+
+def test_links_exist():
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_there_is_something_to_test():
+    assert len(SNIPPETS) >= 3
+    assert len(COMMANDS) >= 5
+    for command in ("make run", "make test"):
+        assert command in README
