@@ -19,7 +19,7 @@ def learner():
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 3, hidden=(24, 24), context=8), "mse", inner_lr=1.0, inner_steps=3)
     plain = cavia.Completion(np.broadcast_to(colours, (40, SIZE, SIZE, 3)), SIZE)
-    cavia.fit(learner, plain, 300, tasks_per_batch=8, query=16, lr=3e-3, validation_tasks=0, progress=False)
+    cavia.fit(learner, plain, 200, tasks_per_batch=8, query=16, lr=5e-3, validation_tasks=0, progress=False)
     return learner
 
 
@@ -38,7 +38,7 @@ def test_panels_have_the_width_asked_for_and_show_the_picture(learner, picture):
     found = complete(learner, picture, known=10, size=SIZE, width=WIDTH)
     for panel in found[:3]:
         assert panel.shape == (WIDTH, WIDTH, 3)
-        assert 0 <= panel.min()
+        assert panel.min() >= 0
         assert panel.max() <= 1
     torch.testing.assert_close(found.original[0, 0], torch.tensor([200, 20, 20]) / 255)
     torch.testing.assert_close(found.original[-1, -1], torch.tensor([20, 20, 200]) / 255)
@@ -55,11 +55,12 @@ def test_a_picture_of_one_colour_is_completed_from_few_pixels(learner, tmp_path)
         torch.testing.assert_close(found.completion.mean((0, 1)), torch.tensor(colour) / 255, atol=0.1, rtol=0)
 
 
-def test_at_its_own_size_the_completion_has_the_error_that_is_reported(learner, picture):
-    found = complete(learner, picture, known=SIZE**2, size=SIZE, width=SIZE)
+def test_at_its_own_size_the_completion_has_the_error_that_is_reported(learner, tmp_path):
+    greys = np.random.default_rng(0).integers(100, 156, (SIZE, SIZE, 3), dtype=np.uint8)  # far from being clamped
+    Image.fromarray(greys).save(tmp_path / "greys.png")
+    found = complete(learner, tmp_path / "greys.png", known=SIZE**2, size=SIZE, width=SIZE)
     assert torch.equal(found.known, found.original)
-    if found.completion.min() > 0 and found.completion.max() < 1:  # nothing was clamped
-        torch.testing.assert_close(found.mse, (found.completion - found.original).square().mean())
+    torch.testing.assert_close(found.mse, (found.completion - found.original).square().mean())
 
 
 def test_the_seed_chooses_the_random_pixels_and_ordered_ones_come_first(learner, picture):
@@ -117,7 +118,7 @@ def test_the_command_writes_three_panels_and_says_so(model, picture, tmp_path, c
         (["--knwon", "5"], "did you mean '--known'?"),
         (["--out", "out.jpg"], "--out must be a .png and not the picture itself, got out.jpg"),
         (["--out", "picture.png"], "--out must be a .png and not the picture itself, got picture.png"),
-        (["--out", "file/out.png"], "cannot write file/out.png: Not a directory"),
+        (["--out", "file/out.png"], "cannot write file/out.png"),
         (["--out", "folder.png"], "cannot write folder.png: Is a directory"),
     ],
 )

@@ -36,8 +36,9 @@ class MetaStep:
         device = next(iter(self.parameters.values())).device
         self.lr = torch.tensor(lr, device=device)
         self.count = torch.zeros((), device=device)
-        self.first_moment = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
-        self.second_moment = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.sizes = [value.numel() for value in self.parameters.values()]  # of the parts of one vector [P] of them all
+        self.first_moment = torch.cat([torch.zeros_like(value).flatten() for value in self.parameters.values()])
+        self.second_moment = torch.zeros_like(self.first_moment)
         self._compile(compiled)
 
     def _compile(self, compiled: bool) -> None:
@@ -45,8 +46,8 @@ class MetaStep:
             torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
         wrap: Any = partial(torch.compile, fullgraph=True, dynamic=False) if compiled else lambda function: function
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
-        self._gradient: Callable[[TaskBatch], tuple[dict[str, Tensor], Tensor]] = wrap(self.gradient)
-        self._update: Callable[[dict[str, Tensor]], None] = wrap(self.update)
+        self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
+        self._update: Callable[[Tensor], None] = wrap(self.update)
 
     def __call__(self, batch: TaskBatch) -> Tensor:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
@@ -67,57 +68,52 @@ class MetaStep:
     def _step(self, batch: TaskBatch) -> Tensor:
         if self.chunk is None or self.chunk >= len(batch):
             return self._whole(batch)
-        total: dict[str, Tensor] = {}
-        loss = torch.zeros((), device=self.lr.device)
+        total, loss = torch.zeros_like(self.first_moment), self.first_moment.new_zeros(())
         for part in batch.split(self.chunk):
-            gradients, part_loss = self._gradient(part)
+            gradient, part_loss = self._gradient(part)
             share = len(part) / len(batch)
-            for name, gradient in gradients.items():
-                total[name] = total[name] + share * gradient if name in total else share * gradient
-            loss = loss + share * part_loss
+            total += share * gradient
+            loss += share * part_loss
         self._update(total)
         return loss
 
-    def gradient(self, batch: TaskBatch) -> tuple[dict[str, Tensor], Tensor]:
-        """The meta-gradient ∇θ of the mean loss over tasks, by name, and that loss."""
+    def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
+        """The meta-gradient ∇θ of the mean loss over tasks, one vector [P], and that loss."""
         if torch.compiler.is_compiling():  # torch.func traces into one graph
 
             def outer_loss(parameters: dict[str, Tensor]) -> Tensor:
                 return torch.func.functional_call(self.learner, parameters, (batch,)).mean()
 
             gradients, loss = torch.func.grad_and_value(outer_loss)(self.parameters)
-            return gradients, loss
+            return torch.cat([gradients[name].flatten() for name in self.parameters]), loss
         with torch.enable_grad():  # autograd has less overhead when not traced
             named = dict(self.learner.named_parameters())
             trained = [named[name] for name in self.parameters]
             loss = self.learner(batch).mean()
             found = torch.autograd.grad(loss, trained, materialize_grads=True)
-        return dict(zip(self.parameters, found, strict=True)), loss.detach()
+        return torch.cat([gradient.flatten() for gradient in found]), loss.detach()
 
-    def update(self, gradients: dict[str, Tensor]) -> None:
-        """Eq. (6): θ ← θ − β ∇θ, with the gradient clamped and scaled by Adam."""
+    def update(self, gradient: Tensor) -> None:
+        """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam."""
+        if self.clip is not None:
+            gradient = gradient.clamp(-self.clip, self.clip)
         self.count.add_(1)
-        for name, parameter in self.parameters.items():
-            gradient = gradients[name]
-            if self.clip is not None:
-                gradient = gradient.clamp(-self.clip, self.clip)
-            first, second = self.first_moment[name], self.second_moment[name]
-            first.lerp_(gradient, 1 - BETA1)
-            second.lerp_(gradient.square(), 1 - BETA2)
-            unbiased_first = first / (1 - BETA1**self.count)
-            unbiased_second = second / (1 - BETA2**self.count)
-            parameter.sub_(self.lr * unbiased_first / (unbiased_second.sqrt() + EPSILON))
+        self.first_moment.lerp_(gradient, 1 - BETA1)
+        self.second_moment.lerp_(gradient.square(), 1 - BETA2)
+        first = self.first_moment / (1 - BETA1**self.count)
+        second = self.second_moment / (1 - BETA2**self.count)
+        change = self.lr * first / (second.sqrt() + EPSILON)
+        for parameter, part in zip(self.parameters.values(), change.split(self.sizes), strict=True):
+            parameter.sub_(part.view_as(parameter))
 
     def _gradient_and_update(self, batch: TaskBatch) -> Tensor:
-        gradients, loss = self.gradient(batch)
-        self.update(gradients)
+        gradient, loss = self.gradient(batch)
+        self.update(gradient)
         return loss
 
     def state(self) -> dict[str, Tensor]:
         """Adam's state, by name, for a checkpoint."""
-        moments = {f"first.{name}": value for name, value in self.first_moment.items()}
-        moments |= {f"second.{name}": value for name, value in self.second_moment.items()}
-        return {"count": self.count, **moments}
+        return {"count": self.count, "first": self.first_moment, "second": self.second_moment}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned."""
