@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,20 @@ def test_misuse_is_one_line_and_exit_code_2(arguments, message, tmp_path, capsys
 def test_a_folder_of_another_configuration_is_refused(finished, capsys):
     assert main(["run", "table1", "--out", str(finished), "--set", "contexts=3", *TINY]) == 2
     assert "holds a run of another configuration: contexts is [2] there and [3] here" in capsys.readouterr().err
+
+
+def test_another_number_of_iterations_does_not_pass_off_old_results_as_new(finished, capsys):
+    more = [text.replace("iterations=2", "iterations=3") for text in TINY]
+    assert main(["run", "table1", "--out", str(finished), "--set", "contexts=2", *more]) == 2
+    assert "iterations is 2 there and 3 here" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_no_space_for_the_output_is_one_line(tmp_path):
+    command = f"{' '.join(CAVIA)} list --runs {tmp_path} > /dev/full"
+    found = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")
+    assert found.returncode == 2
+    assert found.stderr.strip() == "cavia: No space left on device"
 
 
 def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):

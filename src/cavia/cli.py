@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         options.action(options)
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         return 0
     except CaviaError as error:
         print(f"cavia: {error}", file=sys.stderr)
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output is gone, as with `cavia list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # no space where the output goes, a name that is too long, …
+        print(f"cavia: {error.strerror or error}", file=sys.stderr)
+        return MISUSE
     except KeyboardInterrupt as error:
         print(f"cavia: {str(error) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
@@ -129,7 +133,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _state(experiment: Any, budget: str, runs: Path) -> str:
-    from cavia.experiments.runner import finished
+    from cavia.experiments.workers import finished
 
     out = runs / budget / experiment.id
     if (out / "result.json").exists():
@@ -142,7 +146,8 @@ def _state(experiment: Any, budget: str, runs: Path) -> str:
 def _run(options: argparse.Namespace) -> None:
     from cavia.experiments.base import Data
     from cavia.experiments.catalogue import find
-    from cavia.experiments.runner import Order, run
+    from cavia.experiments.runner import run
+    from cavia.experiments.workers import Order
 
     budget = "full" if options.full else "quick"
     find(options.experiment).settings(budget, options.set)  # misuse shows before anything is written
@@ -192,7 +197,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     learner, family, support, query = open_trained(options.model)
     if options.steps is not None and options.steps < 0:
         raise CaviaError(f"--steps must be at least 0, got {options.steps}")
-    print(evaluate(learner, family, options.tasks, support, query, options.steps, options.seed))
+    print(evaluate(learner, family, options.tasks, support, query, options.steps, options.seed, chunk=1000))
 
 
 def _complete(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """The errors that a user meets. Each message names the value, the limit and the fix, in one line."""
 
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -24,17 +25,18 @@ def closest(name: str, names: Any) -> str:
 
 def require_at_least(name: str, value: Any, least: int) -> int:
     """`value` as a whole number that is not below `least`, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise CaviaError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise CaviaError(f"{name} must be at least {least}, got {value}")
-    return value
+    return int(value)
 
 
 def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise CaviaError(f"{name} must be a number, got {value!r}")
-    if not 0 < value < float("inf"):
+    number = float(value)
+    if not 0 < number < float("inf"):
         raise CaviaError(f"{name} must be above 0 and finite, got {value}")
-    return float(value)
+    return number

@@ -36,15 +36,16 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as readable JSON, atomically. JSON has no infinity: numbers that are not finite become null."""
-    write_atomically(path, (json.dumps(_finite(value), indent=2, allow_nan=False) + "\n").encode())
+    write_atomically(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A JSON value with null for every number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def read_json(path: Path) -> Any:
@@ -61,7 +62,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
     """Write tensors and a JSON description to one safetensors file, atomically, with a checksum of both."""
     from safetensors.torch import save
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
     write_atomically(path, save(tensors, metadata={"cavia": text, "sha256": _digest(tensors, text)}))
 

@@ -14,7 +14,7 @@ from cavia.errors import CaviaError
 from cavia.experiments import completion
 from cavia.experiments.base import Cell, Data, Place, as_json
 from cavia.experiments.catalogue import find
-from cavia.experiments.completion_summary import PAPER_TABLE2, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, SINE_NETWORK, faces_summary, table2_summary
 from cavia.experiments.runner import _adopt, cell_folder
 from cavia.tasks.synthetic import synthetic_faces
 from cavia.tensor_file import write_json
@@ -45,7 +45,7 @@ def train(name, folder, cell=CELL, data=SYNTHETIC, **changes):
 
 
 def test_chunks_bound_memory_and_change_nothing_else(tmp_path):
-    for method in ("CAVIA", "MAML", "CNP", "CAVIA, sine network"):
+    for method in METHODS:
         cell = Cell({"method": method, "order": "random", "seed": 0})
         whole, parts = (train("table2", tmp_path / f"{method}-{n}", cell, chunk=n, test_pictures=4) for n in (4, 3))
         assert parts["mse"] == pytest.approx(whole["mse"], rel=1e-4)
@@ -92,7 +92,7 @@ def test_each_cell_of_the_paper_is_in_its_place():
 
 
 def test_the_sine_network_stands_beside_the_papers_cavia():
-    table = table2([result("CAVIA, sine network", mse=0.02)], methods=("CAVIA, sine network",))["tables"][0]
+    table = table2([result(SINE_NETWORK, mse=0.02)], methods=(SINE_NETWORK,))["tables"][0]
     assert table["rows"][0]["cells"][0]["paper"]["mean"] == 0.037
     assert table["rows"][0]["cells"][0]["verdict"] == "better"
 
@@ -176,6 +176,13 @@ def test_more_pixels_than_a_picture_has_are_refused():
         find("table2").settings("quick", ["train_shots=10,1025"])
     with pytest.raises(CaviaError, match="query must be at most 1024"):
         find("fig5").settings("quick", ["query=2000"])
+
+
+def test_unknown_methods_and_orders_get_the_closest():
+    with pytest.raises(CaviaError, match="methods has no 'MAMLL'; did you mean 'MAML'"):
+        find("fig5").settings("quick", ["methods=CAVIA,MAMLL"])
+    with pytest.raises(CaviaError, match="orders has no 'order'; did you mean 'ordered'"):
+        find("table2").settings("quick", ["orders=order"])
 
 
 # A training that both experiments need is done once

@@ -74,6 +74,51 @@ def test_padding_does_not_count(name):
     torch.testing.assert_close(learner(padded), learner(batch), rtol=1e-4, atol=1e-5)
 
 
+@each_learner
+def test_nothing_in_the_padding_reaches_the_gradients(name):
+    learner, batch = make(name), batch_of()
+    mask = torch.arange(10).expand(4, 10) < 7
+    poisoned = [value.where(mask.unsqueeze(-1), float("nan")) for value in (batch.support_x, batch.support_y)]
+    fast = learner.adapt(*poisoned, mask=mask)
+    assert all(value.isfinite().all() for value in fast.values())
+    query = torch.arange(6).expand(4, 6) < 5
+    hidden = [value.where(query.unsqueeze(-1), float("nan")) for value in (batch.query_x, batch.query_y)]
+    learner(cavia.TaskBatch(*poisoned, *hidden, mask, query)).mean().backward()
+    assert all(p.grad.isfinite().all() for p in learner.parameters() if p.grad is not None)
+
+
+def test_the_start_is_a_copy_of_the_parameters():
+    learner, batch = make("MAML"), batch_of()
+    fast = learner.adapt(batch.support_x, batch.support_y, steps=0)
+    before = {name: value.clone() for name, value in fast.items()}
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(fast[name], before[name]) for name in fast)
+
+
+@each_learner
+def test_double_precision_is_kept(name, tmp_path):
+    torch.manual_seed(0)
+    learner, batch = LEARNERS[name](cavia.MLP(1, 1, hidden=(8,), context=3).double()), batch_of()
+    fast = learner.adapt(batch.support_x.double(), batch.support_y.double())
+    assert all(value.dtype == torch.float64 for value in fast.values())
+    learner.save(tmp_path / "double.cavia")
+    assert all(p.dtype == torch.float64 for p in cavia.load(tmp_path / "double.cavia").parameters())
+    with pytest.raises(cavia.CaviaError, match=r"x is torch\.float32 but the learner is torch\.float64"):
+        learner.adapt(batch.support_x, batch.support_y)
+
+
+def test_arrays_and_masks_of_other_types_are_named():
+    learner, batch = make("CAVIA"), batch_of()
+    with pytest.raises(cavia.CaviaError, match=r"must be a tensor, got ndarray; use torch\.as_tensor"):
+        learner.adapt(batch.support_x.numpy(), batch.support_y)
+    with pytest.raises(cavia.CaviaError, match=r"mask must be of type torch\.bool"):
+        learner.adapt(batch.support_x, batch.support_y, mask=torch.ones(4, 10))
+    with pytest.raises(cavia.CaviaError, match="CAVIA adapts context; fast holds weight"):
+        learner.predict(batch.query_x, {"weight": torch.zeros(4, 3)})
+
+
 def test_a_task_without_points_stays_at_the_start():
     learner, batch = make("CAVIA"), batch_of()
     mask = torch.ones(4, 10, dtype=torch.bool)
@@ -182,7 +227,7 @@ def test_shapes_that_do_not_match_are_both_named():
     with pytest.raises(cavia.CaviaError, match=r"\[4, 10, 1\] and \[4, 10, 2\]"):
         learner.adapt(batch.support_x, batch.support_y.repeat(1, 1, 2))
     fast = learner.adapt(batch.support_x, batch.support_y)
-    with pytest.raises(cavia.CaviaError, match=r"\[2, 6, 1\] holds 2 tasks .* \[4, 3\] 4"):
+    with pytest.raises(cavia.CaviaError, match=r"must be \[2, 3\] for the 2 tasks of x \[2, 6, 1\], got \[4, 3\]"):
         learner.predict(batch.query_x[:2], fast)
     with pytest.raises(cavia.CaviaError, match=r"one value per point, \[4, 10\] .* it returned \[4\]"):
         make("CAVIA", lambda p, t: (p - t).square().mean((1, 2))).adapt(batch.support_x, batch.support_y)

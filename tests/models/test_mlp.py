@@ -70,5 +70,5 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 def test_inputs_that_do_not_fit_are_named():
-    with pytest.raises(cavia.CaviaError, match=r"takes 2 inputs, got x of shape \[3, 4, 1\]"):
+    with pytest.raises(cavia.CaviaError, match=r"takes x \[T, N, 2\], got x of shape \[3, 4, 1\]"):
         cavia.MLP(2, 1)(torch.zeros(3, 4, 1), torch.zeros(3, 5))

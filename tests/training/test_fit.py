@@ -97,18 +97,24 @@ def test_metrics_have_a_line_at_each_interval(tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [7, 20])
-def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at):
+def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):
     whole = make()
     train(whole, 30, tmp_path / "whole")
+    sampled = []
+    sample = cavia.Sine.sample
 
-    def interrupt(progress: Progress):
-        if progress.iteration >= stop_at:
+    def interrupt(self, tasks, support, query, generator, split="train"):
+        sampled.extend([split] if split == "train" else [])
+        if len(sampled) == stop_at:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
+        return sample(self, tasks, support, query, generator, split)
 
     part = make()
-    with pytest.raises(cavia.Interrupted, match="run the same again"):
-        train(part, 30, tmp_path / "part", progress=interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr(cavia.Sine, "sample", interrupt)
+        with pytest.raises(cavia.Interrupted, match=f"stopped at iteration {stop_at} of 30; run the same again"):
+            train(part, 30, tmp_path / "part")
     resumed = make()
     train(resumed, 30, tmp_path / "part")
     assert_same(weights(whole), weights(resumed))
@@ -122,6 +128,45 @@ def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path):
     resumed = make()
     train(resumed, 30, tmp_path / "part")
     assert_same(weights(whole), weights(resumed))
+
+
+def test_a_shorter_run_in_the_folder_of_a_longer_one_is_refused(tmp_path):
+    train(make(), 20, tmp_path)
+    with pytest.raises(cavia.CaviaError, match="iterations is 20 there and 10 here"):
+        train(make(), 10, tmp_path)
+
+
+def test_the_loss_of_a_lengthened_run_is_the_mean_over_its_iterations(tmp_path):
+    train(make(), 7, tmp_path, validation_tasks=0)
+    train(make(), 10, tmp_path, validation_tasks=0)
+    train(make(), 10, tmp_path / "whole", every=1, validation_tasks=0)
+    each = [line["loss"] for line in lines(tmp_path / "whole")]
+    found = {line["iteration"]: line["loss"] for line in lines(tmp_path)}
+    assert found[7] == pytest.approx(sum(each[:7]) / 7)
+    assert found[10] == pytest.approx(sum(each[7:]) / 3)
+
+
+def test_a_first_step_that_fails_leaves_the_folder_free(tmp_path):
+    class Wrong(cavia.Sine):
+        def sample(self, *arguments, **named):
+            raise cavia.CaviaError("no data today")
+
+    with pytest.raises(cavia.CaviaError, match="no data today"):
+        cavia.fit(make(), Wrong(), 5, run_dir=tmp_path, progress=False)
+    train(make(), 5, tmp_path, seed=3)
+
+
+def test_several_numbers_of_support_points_are_drawn_in_turn():
+    seen = []
+
+    class Watched(cavia.Sine):
+        def sample(self, tasks, support, query, generator, split="train"):
+            seen.append((split, support))
+            return super().sample(tasks, support, query, generator, split)
+
+    cavia.fit(make(), Watched(), 30, support=(3, 5), every=30, progress=False, validation_tasks=4)
+    assert {support for split, support in seen if split == "train"} == {3, 5}
+    assert sorted(support for split, support in seen if split == "val") == [3, 5]
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -233,6 +278,8 @@ def test_the_learning_rate_decays():
         ({"chunk": 0}, "chunk must be at least 1"),
         ({"compile": "yes"}, 'compile must be True, False or "auto"'),
         ({"support": 0}, "support must be at least 1"),
+        ({"support": ()}, "support must name at least one number"),
+        ({"seed": 1.0}, "seed must be a whole number"),
         ({"lr": "fast"}, "lr must be a number"),
     ],
 )

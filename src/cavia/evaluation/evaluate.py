@@ -8,7 +8,7 @@ from torch import Tensor
 from cavia.errors import require_at_least
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
-from cavia.learners.losses import accuracy, mean_over_points
+from cavia.learners.losses import accuracy, mean_over_points, without_padding
 from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
 
 
@@ -74,13 +74,19 @@ def evaluate(
     steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
     chunk = require_at_least("chunk", tasks if chunk is None else chunk, 1)
     batch = family.sample(tasks, support, query, seeded_generator(seed, split), split)
-    scores = [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
+    was_training = learner.training
+    learner.eval()
+    try:
+        scores = [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
+    finally:
+        learner.train(was_training)
     return Evaluation("accuracy" if learner.loss == "cross_entropy" else _name(learner), torch.cat(scores, 1).cpu())
 
 
 def device_of(learner: Learner) -> torch.device:
     """Where the learner's parameters are."""
-    return next(learner.parameters()).device
+    tensors = (*learner.parameters(), *learner.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
@@ -88,7 +94,7 @@ def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
     scores, fast = [], None
     for step in range(steps + 1):
         fast = _advance(learner, batch, fast, steps=min(step, 1))
-        prediction = learner.predict(batch.query_x, fast)
+        prediction = learner.predict(without_padding(batch.query_x, batch.query_mask), fast)
         if learner.loss == "cross_entropy":
             scores.append(mean_over_points(accuracy(prediction, batch.query_y), batch.query_mask))
         else:

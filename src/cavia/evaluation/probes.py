@@ -28,6 +28,7 @@ def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:
 
     points: [T, C], values: [T]. 1 if the values vary smoothly over the points, about 0 if they are unrelated.
     """
+    neighbours = min(neighbours, len(points) - 1)
     distances = torch.cdist(points, points).fill_diagonal_(float("inf"))
     nearest = distances.topk(neighbours, largest=False).indices  # [T, neighbours]
     residual = (values - values[nearest].mean(1)).square().mean()

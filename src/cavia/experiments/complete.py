@@ -16,10 +16,10 @@ from cavia.experiments.pictures import with_known_only
 from cavia.learners.base import Learner
 from cavia.learners.losses import mse
 from cavia.learners.saving import load
-from cavia.tasks.batch import seeded_generator
+from cavia.tasks.batch import SPLITS, seeded_generator
 from cavia.tasks.completion import Completion
 from cavia.tasks.decoded import decode_one
-from cavia.tasks.images import SPLITS, ImageSet
+from cavia.tasks.images import ImageSet
 
 DARK_GREY = 0.25  # where nothing is known
 WIDEST = 4096

@@ -62,6 +62,7 @@ class Display:
             if cell in self._rows:
                 self._bars.remove_task(self._rows.pop(cell))
             self._bars.update(self._all, completed=self._finished)
-        outcome = "diverged" if "diverged" in result else f"validation {result['validation']:.4f}"
+        score = result.get("validation")
+        outcome = "diverged" if score is None else f"validation {score:.4f}"
         passed = clock(time.perf_counter() - self._started)
         self.say(f"[{self._finished}/{self._total}, {passed}] {cell}: {outcome}")

@@ -39,7 +39,7 @@ def _at_step(group: list[Result], step: int) -> dict[str, float]:
 
 
 def _note(group: list[Result], step: int) -> str:
-    scores = [r["mse"][step] for r in group]
+    scores = [r["mse"][step] for r in group if r["mse"][step] is not None]
     spread = f"; seeds {min(scores):.3f} to {max(scores):.3f}" if len(scores) > 1 else ""
     return f"inner rate {group[0]['inner_lr']:g}{spread}"
 
@@ -68,7 +68,7 @@ def table1_summary(settings: Settings, results: list[Result]) -> Result:
     ]
     claim = {
         "claim": "With two or more parameters, CAVIA's error is below that of MAML with as many extra inputs.",
-        "holds": all(ours < theirs for _, ours, theirs in pairs),
+        "holds": bool(pairs) and all(ours < theirs for _, ours, theirs in pairs),
         "evidence": ", ".join(f"{size}: {ours:.3f} against {theirs:.3f}" for size, ours, theirs in pairs),
     }
     table = {

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cavia.errors import CaviaError, require_at_least
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
-from cavia.learners.losses import PointLoss
+from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import shape
 
@@ -60,12 +60,11 @@ class CNP(Learner):
             raise CaviaError(
                 f"this CNP reads x [T, K, {self.inputs}] and y [T, K, {self.outputs}], got {shape(x)} and {shape(y)}"
             )
-        encoded = self.encode_point(torch.cat([x, y], -1))  # [T, K, encoder[-1]]
+        encoded = self.encode_point(torch.cat([x, without_padding(y, mask)], -1))  # [T, K, encoder[-1]]
         if mask is None:
             mean = encoded.mean(1)
         else:
-            count = mask.sum(1, keepdim=True).clamp(min=1)
-            mean = encoded.where(mask.unsqueeze(-1), 0).sum(1) / count
+            mean = without_padding(encoded, mask).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         # The linear map commutes with the mean, so it is applied once to each task.
         return {"context": self.to_context(mean)}
 

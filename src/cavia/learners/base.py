@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, require_at_least
 from cavia.learners.inner import Fast
-from cavia.learners.losses import PointLoss, find_loss, mean_over_points
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import TaskBatch, check_points, shape
 
@@ -62,29 +62,37 @@ class Learner(nn.Module, ABC):
         Returns name → [T, ...], to be given to `predict`.
         """
         check_points("support", x, y, mask)
-        steps = self.inner_steps if steps is None else steps
-        if steps < 0:
-            raise CaviaError(f"steps must be at least 0, got {steps}")
-        return self.infer(x, y, mask, steps, fast)
+        steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
+        fast = self._infer(x, y, mask, steps, fast)
+        # What no step has moved is a view of the learner's own parameters.
+        return fast if steps else {name: value.clone() for name, value in fast.items()}
 
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
-        fast = self.infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
-        return self.mean_loss(self.predict(batch.query_x, fast), batch.query_y, batch.query_mask)
+        fast = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
+        prediction = self.predict(without_padding(batch.query_x, batch.query_mask), fast)
+        return self.mean_loss(prediction, batch.query_y, batch.query_mask)
 
     def forward(self, batch: TaskBatch) -> Tensor:
-        """What the outer loop minimises, per task [T]; its mean is the sum of Eq. (6)."""
+        """What the outer loop minimises, per task [T]; Eq. (6) takes the gradient of its mean."""
         return self.task_losses(batch)
 
     def mean_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
-        values = self.point_loss(prediction, target)
+        values = self.point_loss(prediction, without_padding(target, mask))
         if values.shape != target.shape[:2]:
             raise CaviaError(
                 f"the loss must return one value per point, {list(target.shape[:2])} for targets {shape(target)}; "
                 f"it returned {shape(values)}"
             )
         return mean_over_points(values, mask)
+
+    def _infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        """`infer` on points that fit the learner, with nothing in their padding."""
+        own = next((p.dtype for p in self.parameters() if p.is_floating_point()), x.dtype)
+        if x.is_floating_point() and x.dtype != own:
+            raise CaviaError(f"x is {x.dtype} but the learner is {own}; convert one of them, for instance x.to({own})")
+        return self.infer(without_padding(x, mask), y, mask, steps, fast)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""

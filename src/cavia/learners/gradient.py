@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast, adapt
-from cavia.learners.losses import PointLoss
+from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import TaskBatch, shape
 
@@ -39,7 +39,8 @@ class GradientLearner(Learner):
         self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
         self.first_order = first_order
         self.fast_names = tuple(rates)
-        initial_context = torch.zeros(model.context)
+        like = next(model.parameters(), torch.empty(0))
+        initial_context = torch.zeros(model.context, dtype=like.dtype, device=like.device)
         if learn_init and model.context:
             self.initial_context: Tensor = nn.Parameter(initial_context)
         else:
@@ -66,16 +67,27 @@ class GradientLearner(Learner):
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
         if fast is None:
             fast = {name: value.expand(len(x), *value.shape) for name, value in self._start().items()}
+        self._check(x, fast)
         predict = self.predictor(x)
         return adapt(
             lambda moved: self.mean_loss(predict(moved), y, mask), fast, self.step_size(), steps, self.first_order
         )
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        for name, value in fast.items():
-            if len(value) != len(x):
-                raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast[{name!r}] {shape(value)} {len(value)}")
+        self._check(x, fast)
         return self.predictor(x)(fast)
+
+    def _check(self, x: Tensor, fast: Fast) -> None:
+        """Raise unless `fast` is this learner's, for as many tasks as x [T, N, ...] has."""
+        start = self._start()
+        if fast.keys() != start.keys():
+            raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; fast holds {', '.join(fast)}")
+        for name, value in fast.items():
+            if value.shape != (len(x), *start[name].shape):
+                raise CaviaError(
+                    f"fast[{name!r}] must be {[len(x), *start[name].shape]} for the {len(x)} tasks of x {shape(x)}, "
+                    f"got {shape(value)}"
+                )
 
     def predictor(self, x: Tensor) -> Callable[[Fast], Tensor]:
         """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here."""
@@ -155,7 +167,10 @@ class ANIL(GradientLearner):
 
 
 class MetaSGD(GradientLearner):
-    """As MAML (adapts="weights") or as CAVIA (adapts="context"), with one learned rate per number that adapts."""
+    """As MAML (adapts="weights") or as CAVIA (adapts="context"), with one learned rate per number that adapts.
+
+    learn_init: with adapts="context", train φ₀ too; with adapts="weights" it always is.
+    """
 
     def __init__(
         self,
@@ -164,6 +179,7 @@ class MetaSGD(GradientLearner):
         inner_lr: float = 0.01,
         inner_steps: int = 1,
         first_order: bool = False,
+        learn_init: bool = False,
         adapts: str = "weights",
     ):
         if adapts not in ("weights", "context"):
@@ -171,9 +187,9 @@ class MetaSGD(GradientLearner):
         if adapts == "context":
             _require_context("MetaSGD", model)
         rates = {CONTEXT: inner_lr} if adapts == "context" else _all_rates(model, inner_lr)
-        learn_init = adapts == "weights"
-        super().__init__(model, loss, rates, inner_steps, first_order, learn_init, learn_rates=True)
-        self.inner_lr, self.adapts = inner_lr, adapts
+        trains_start = learn_init or adapts == "weights"
+        super().__init__(model, loss, rates, inner_steps, first_order, trains_start, learn_rates=True)
+        self.inner_lr, self.learn_init, self.adapts = inner_lr, learn_init, adapts
 
 
 class CaviaMAML(GradientLearner):
@@ -213,8 +229,8 @@ class Reptile(GradientLearner):
         mask = None
         if batch.support_mask is not None or batch.query_mask is not None:
             mask = torch.cat([_mask(batch.support_x, batch.support_mask), _mask(batch.query_x, batch.query_mask)], 1)
-        fast = {name: value.detach() for name, value in self.infer(x, y, mask, self.inner_steps, None).items()}
-        losses = self.mean_loss(self.predict(x, fast), y, mask).detach()
+        fast = {name: value.detach() for name, value in self._infer(x, y, mask, self.inner_steps, None).items()}
+        losses = self.mean_loss(self.predict(without_padding(x, mask), fast), y, mask).detach()
         # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
         start = self._start()
         pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in fast]).sum(0)
@@ -225,7 +241,7 @@ class Reptile(GradientLearner):
 def _all_rates(model: ContextModel, rate: float) -> dict[str, float]:
     """The same rate for all weights of the model and, if it has one, its context."""
     rates = {name: rate for name, _ in model.named_parameters()}
-    return rates | {CONTEXT: rate} if model.context else rates
+    return rates | {CONTEXT: rate} if getattr(model, "context", 0) else rates
 
 
 def _require_context(method: str, model: ContextModel) -> None:

@@ -52,6 +52,11 @@ def find_loss(loss: str | PointLoss) -> PointLoss:
     return LOSSES[loss]
 
 
+def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
+    """values [T, N, ...] with zeros where the mask [T, N] says padding: NaN there would reach the gradients."""
+    return values if mask is None else values.where(mask.view(*mask.shape, *(1,) * (values.ndim - 2)), 0)
+
+
 def mean_over_points(values: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over each task's points: values [T, N], mask [T, N] or None → [T]. A task without points has mean 0."""
     if mask is None:

@@ -49,7 +49,13 @@ def load(path: str | PathLike[str], model: ContextModel | None = None, loss: Poi
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
         raise CaviaError(f"{path} has format {description.get('format')!r}, this version of cavia reads {FORMAT}")
-    learner = build(description, model, loss, str(path))
+    try:
+        learner = build(description, model, loss, str(path))
+    except CaviaError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CaviaError(f"{path} does not describe a learner ({error})") from error
+    learner.to(next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None))
     try:
         learner.load_state_dict(tensors)
     except RuntimeError as error:

@@ -31,6 +31,8 @@ class MLP(ContextModel):
         at: int | Sequence[int] = 0,
     ):
         super().__init__()
+        if isinstance(hidden, int):
+            raise CaviaError(f"hidden must be the widths of the hidden layers, like ({hidden}, {hidden}), got {hidden}")
         hidden = tuple(hidden)
         at = (at,) if isinstance(at, int) else tuple(sorted(set(at)))
         for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
@@ -50,8 +52,8 @@ class MLP(ContextModel):
 
     def stem(self, x: Tensor) -> Tensor:
         """The layers before the first with context, and that layer's sum over its features."""
-        if x.shape[-1] != self.arguments["inputs"]:
-            raise CaviaError(f"the MLP takes {self.arguments['inputs']} inputs, got x of shape {list(x.shape)}")
+        if x.ndim != 3 or x.shape[-1] != self.arguments["inputs"]:
+            raise CaviaError(f"the MLP takes x [T, N, {self.arguments['inputs']}], got x of shape {list(x.shape)}")
         for layer in self.layers[: self.at[0]]:
             x = relu(layer(x))
         first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 
+SPLITS = ("train", "val", "test")
+
 
 @dataclass(frozen=True)
 class TaskBatch:
@@ -88,10 +90,15 @@ def shape(tensor: Tensor) -> str:
 
 def check_points(name: str, x: Tensor, y: Tensor, mask: Tensor | None = None) -> None:
     """Raise unless x [T, N, ...], y [T, N, ...] and mask [T, N] agree on T and N."""
+    for what, value in (("inputs", x), ("targets", y), *([] if mask is None else [("mask", mask)])):
+        if not isinstance(value, Tensor):
+            raise CaviaError(f"{name} {what} must be a tensor, got {type(value).__name__}; use torch.as_tensor")
     if x.ndim < 2 or y.ndim < 2 or x.shape[:2] != y.shape[:2]:
         raise CaviaError(
             f"{name} inputs and targets need the same two leading axes [tasks, points, ...], "
             f"got {shape(x)} and {shape(y)}"
         )
+    if mask is not None and mask.dtype != torch.bool:
+        raise CaviaError(f"{name} mask must be of type torch.bool, got {mask.dtype}; use mask.bool()")
     if mask is not None and mask.shape != x.shape[:2]:
         raise CaviaError(f"{name} mask must have shape {list(x.shape[:2])} like its inputs, got {shape(mask)}")

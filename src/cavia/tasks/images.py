@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cavia.errors import CaviaError, closest
+from cavia.tasks.batch import SPLITS
 from cavia.tasks.decoded import Picture, decode
 
-SPLITS = ("train", "val", "test")
 CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cavia.errors import CaviaError, require_at_least
-from cavia.tasks.batch import TaskBatch
+from cavia.errors import CaviaError, closest, require_at_least
+from cavia.tasks.batch import SPLITS, TaskBatch
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class Sine:
 
     def __post_init__(self) -> None:
         for name in ("amplitude", "phase", "x"):
-            low, high = getattr(self, name)
+            try:
+                low, high = getattr(self, name)
+            except TypeError:
+                raise CaviaError(f"{name} must be a range (low, high), got {getattr(self, name)!r}") from None
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise CaviaError(f"{name} must be a finite range (low, high) with low <= high, got ({low}, {high})")
 
@@ -40,6 +43,8 @@ class Sine:
         require_at_least("tasks", tasks, 1)
         require_at_least("support", support, 1)
         require_at_least("query", query, 1)
+        if split not in SPLITS:
+            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
 
         def uniform(low_high: tuple[float, float], *size: int) -> torch.Tensor:
             low, high = low_high

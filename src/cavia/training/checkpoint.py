@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from cavia.errors import CaviaError
-from cavia.tensor_file import read_json, read_tensors, write_atomically, write_json, write_tensors
+from cavia.tensor_file import finite, read_json, read_tensors, write_atomically, write_json, write_tensors
 
 
 @dataclass
@@ -21,6 +21,7 @@ class TrainingState:
     iteration: int = 0
     seconds: float = 0.0
     interval_loss: float = 0.0  # sum since the last line of metrics
+    interval_count: int = 0  # of how many iterations
     loss: float | None = None  # mean over the last whole interval
     score: float | None = None  # of the last validation
     best_score: float | None = None
@@ -53,15 +54,20 @@ class RunFolder:
                 ) from None
             yield
 
-    def claim(self, config: dict[str, Any]) -> None:
+    def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
-        Only `iterations` may differ: a longer run goes on from a shorter one.
+        may_grow: a setting that may be larger than before: a longer run goes on from a shorter one.
+        A folder in which nothing was trained yet, because the first step failed, is free.
         """
-        config = json.loads(json.dumps(config))
+        config = json.loads(json.dumps(config, default=repr))
         known = self.path / "config.json"
-        if known.exists():
-            difference = _difference(read_json(known), config)
+        used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
+        if known.exists() and used:
+            there = read_json(known)
+            if may_grow and isinstance(there, dict) and there.get(may_grow, 0) <= config[may_grow]:
+                there = there | {may_grow: config[may_grow]}
+            difference = _difference(there, config)
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
         write_json(known, config)
@@ -93,7 +99,8 @@ class RunFolder:
     def forget_metrics_after(self, iteration: int) -> None:
         """Drop the lines that a killed run wrote after its last checkpoint, and a half-written one."""
         if self.metrics.exists():
-            kept = [line for line in self.metrics.read_text().splitlines() if _iteration(line) <= iteration]
+            lines = self.metrics.read_text(errors="replace").splitlines()
+            kept = [line for line in lines if _iteration(line) <= iteration]
             write_atomically(self.metrics, "".join(line + "\n" for line in kept).encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -104,7 +111,7 @@ class RunFolder:
         """Add one line to metrics.jsonl."""
         try:
             with self.metrics.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(finite(line), allow_nan=False) + "\n")
         except OSError as error:
             raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
 
@@ -119,10 +126,6 @@ def _iteration(line: str) -> float:
 def _difference(there: Any, here: Any, name: str = "") -> str | None:
     """The first setting in which two configurations differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
-        for key in sorted(there.keys() | here.keys()):
-            if key != "iterations":
-                difference = _difference(there.get(key), here.get(key), key)
-                if difference:
-                    return difference
-        return None
+        differences = (_difference(there.get(key), here.get(key), key) for key in sorted(there.keys() | here.keys()))
+        return next(filter(None, differences), None)
     return None if there == here else f"{name} is {there!r} there and {here!r} here"

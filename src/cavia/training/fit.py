@@ -82,14 +82,20 @@ def fit(
             require_positive(name, number)
     require_at_least("lr_decay_every", lr_decay_every, 1)
     require_at_least("validation_tasks", validation_tasks, 0)
+    seed = require_at_least("seed", seed, 0)
+    counts = [require_at_least("support", k, 1) for k in (support if isinstance(support, Sequence) else [support])]
+    if not counts:
+        raise CaviaError("support must name at least one number of points, got none")
+    if query is not None:
+        require_at_least("query", query, 0)
     if chunk is not None:
         require_at_least("chunk", chunk, 1)
-    if compile not in (True, False, "auto"):
+    if compile is not True and compile is not False and compile != "auto":
         raise CaviaError(f'compile must be True, False or "auto", got {compile!r}')
 
     settings = {
         "tasks_per_batch": tasks_per_batch,
-        "support": support if isinstance(support, int) else list(support),
+        "support": counts if isinstance(support, Sequence) else counts[0],
         "query": query,
         "lr": lr,
         "lr_decay": lr_decay,
@@ -130,18 +136,24 @@ class _Run:
         self.folder = folder
         if folder:
             folder.claim(
-                {"learner": describe(learner), "family": _describe(family), "iterations": iterations, **settings}
+                {"learner": describe(learner), "family": _describe(family), "iterations": iterations, **settings},
+                may_grow="iterations",
             )
 
     def resume(self) -> None:
         """Go on from the checkpoint in the run folder, if there is one."""
-        found = self.folder and self.folder.load()
-        if self.folder and found:
+        if self.folder is None:
+            return
+        if found := self.folder.load():
             self.state, parameters, optimiser, random = found
-            self.learner.load_state_dict(parameters)
-            self.step.load_state(optimiser)
-            self.generator.set_state(random)
-            self.folder.forget_metrics_after(self.state.iteration)
+            try:
+                self.learner.load_state_dict(parameters)
+                self.step.load_state(optimiser)
+                self.generator.set_state(random)
+            except (RuntimeError, KeyError) as error:
+                why = str(error).strip().splitlines()[-1].strip()
+                raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {why}") from error
+        self.folder.forget_metrics_after(self.state.iteration)
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
@@ -153,17 +165,17 @@ class _Run:
                 self.step.lr.fill_(settings["lr"] * settings["lr_decay"] ** decays)
             batch = self.family.sample(settings["tasks_per_batch"], self._support(), settings["query"], self.generator)
             loss = self.take_step(batch.to(self.device)).item()
-            self.take_step = self.step
             if not math.isfinite(loss):
                 raise Diverged(f"{self._who()}: the loss is {loss} at iteration {state.iteration + 1}; {_ADVICE}")
             state.iteration += 1
             state.interval_loss += loss
+            state.interval_count += 1
             state.seconds = clock.seconds()
             if state.iteration % every == 0 or state.iteration == self.iterations:
                 log(self._record())
             if clock.time_to_show() or state.iteration == self.iterations:
                 show(clock.progress(state.iteration, self.iterations, loss, state.score))
-            if stop.made:
+            if stop.made and state.iteration < self.iterations:
                 raise Interrupted(self._stopped())
 
     def _support(self) -> int:
@@ -178,8 +190,8 @@ class _Run:
         state = self.state
         if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
             raise Diverged(f"{self._who()}: a weight is not finite at iteration {state.iteration}; {_ADVICE}")
-        count = (state.iteration - 1) % self.settings["every"] + 1
-        state.loss, state.interval_loss = state.interval_loss / count, 0.0
+        state.loss = state.interval_loss / state.interval_count
+        state.interval_loss, state.interval_count = 0.0, 0
         line: dict[str, float] = {"iteration": state.iteration, "loss": state.loss}
         if self.settings["validation_tasks"]:
             line["validation"] = state.score = self._validate()
@@ -208,7 +220,7 @@ class _Run:
         ]
         score = sum(result.mean[-1].item() for result in results) / len(results)
         best = state.best_score
-        if best is None or (score > best if results[0].higher_is_better else score < best):
+        if best is None or math.isnan(best) or (score > best if results[0].higher_is_better else score < best):
             state.best_score, state.best_iteration = score, state.iteration
             state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
         return score
@@ -224,7 +236,7 @@ class _Run:
 
     def _stopped(self) -> str:
         self._checkpoint()
-        where = "no run_dir was given, so it is lost" if self.folder is None else "run the same again to go on"
+        where = "without a run_dir it cannot go on" if self.folder is None else "run the same again to go on"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
     def finish(self) -> FitResult:

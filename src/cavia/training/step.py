@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
 
@@ -33,15 +34,18 @@ class MetaStep:
         self.chunk = chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
-        device = next(iter(self.parameters.values())).device
-        self.lr = torch.tensor(lr, device=device)
-        self.count = torch.zeros((), device=device)
+        if not self.parameters:
+            raise CaviaError(f"{type(learner).__name__} has no parameters that require a gradient: nothing to train")
+        like = next(iter(self.parameters.values()))
+        self.lr = like.new_tensor(lr)
+        self.count = like.new_zeros(())
         self.sizes = [value.numel() for value in self.parameters.values()]  # of the parts of one vector [P] of them all
         self.first_moment = torch.cat([torch.zeros_like(value).flatten() for value in self.parameters.values()])
         self.second_moment = torch.zeros_like(self.first_moment)
         self._compile(compiled)
 
     def _compile(self, compiled: bool) -> None:
+        self.compiled = compiled
         if compiled:
             torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
         wrap: Any = partial(torch.compile, fullgraph=True, dynamic=False) if compiled else lambda function: function
@@ -55,10 +59,12 @@ class MetaStep:
             return self._step(batch)
 
     def or_uncompiled(self, batch: TaskBatch) -> Tensor:
-        """The first step of a compiled run: if it cannot be compiled, warn why and go on uncompiled."""
+        """A step of a compiled run; if it cannot be compiled, warn why and stay uncompiled from then on."""
         try:
             return self(batch)
         except Exception as error:
+            if not self.compiled:
+                raise
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._compile(False)
             loss = self(batch)  # if the caller's own code was wrong, its error shows here as it is

@@ -1,0 +1,172 @@
+"""A completion meta-step against the paper's task-by-task recipe: ratios of times measured interleaved in one run.
+
+    python benchmarks/completion.py [--rounds 5] [--compiled] [--out results/benchmarks]
+
+25 pictures, all 1024 pixels in the query, 5 inner steps, MLP 5×128, 128 context parameters, one thread; with 10 and
+1000 known pixels. All contestants start from the same weights, see the same batches, and must produce the same
+parameters before anything is timed. --compiled adds the compiled step; compiling takes minutes.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import cavia
+from cavia.tasks.synthetic import synthetic_faces
+from cavia.tensor_file import write_atomically, write_json
+from cavia.training.step import MetaStep
+from interleaved import CLIP, LR, Step, check, contestants, in_turns, milliseconds, repeated, spread, times_faster
+
+PICTURES, KNOWN, INNER_STEPS, CONTEXT, HIDDEN = 25, (10, 1000), 5, 128, (128,) * 5
+BATCHES = {10: 3, 1000: 1}  # steps in one round
+CHECKED = 2  # steps before the contestants' parameters are compared
+SIDE = 1024  # of the square matrices whose product is the machine's peak
+CHUNKS = (PICTURES, 5, 1)
+
+
+def new_model() -> cavia.MLP:
+    torch.manual_seed(0)
+    return cavia.MLP(2, 3, hidden=HIDDEN, context=CONTEXT)
+
+
+def faces() -> cavia.Completion:
+    return cavia.Completion(synthetic_faces(train=200, val=1, test=1))
+
+
+def measure(known: int, rounds: int, compiled: bool) -> dict[str, Any]:
+    """Times, ratios and fractions of the peak for one number of known pixels."""
+    family, generator = faces(), torch.Generator().manual_seed(0)
+    batches = [family.sample(PICTURES, known, 0, generator) for _ in range(max(CHECKED, BATCHES[known]))]
+    steps = contestants(new_model(), INNER_STEPS, compiled)
+    difference = check(steps, batches[:CHECKED])
+    operations = {name: count_operations(steps[name].step, batches[0]) for name in ("recipe", "eager")}
+    a, b = torch.randn(2, SIDE, SIDE)
+    times = in_turns(
+        {
+            **{name: repeated(one.step, batches[: BATCHES[known]]) for name, one in steps.items()},
+            "matrix product": (lambda: [torch.mm(a, b) for _ in range(10)], 10),
+            "sampling": (lambda: [family.sample(PICTURES, known, 0, generator) for _ in range(20)], 20),
+        },
+        rounds,
+    )
+    peak = [2 * SIDE**3 / seconds for seconds in times["matrix product"]]  # operations per second
+
+    def of_peak(name: str) -> dict[str, float]:
+        count = operations.get(name, operations["eager"])
+        return spread([count / t / p for t, p in zip(times[name], peak, strict=True)], 3)
+
+    fastest = "compiled" if compiled else "eager"
+    sampling = [s / t for s, t in zip(times["sampling"], times[fastest], strict=True)]
+    return {
+        "largest_difference_of_parameters": difference,
+        "milliseconds": {name: milliseconds(values) for name, values in times.items()},
+        "times_faster_than_recipe": times_faster(times, list(steps)),
+        "giga_operations": {name: round(count / 1e9, 2) for name, count in operations.items()},
+        "peak_giga_operations_per_second": spread([value / 1e9 for value in peak], 1),
+        "fraction_of_peak": {name: of_peak(name) for name in steps},
+        "sampling_fraction_of_step": {"of": fastest, "median": round(statistics.median(sampling), 4)},
+    }
+
+
+def count_operations(step: Step, batch: cavia.TaskBatch) -> int:
+    """Floating-point operations of one step's matrix products; a multiplication and an addition are two."""
+    with FlopCounterMode(display=False) as counter:
+        step(batch)
+    return counter.get_total_flops()
+
+
+def peak_memory(known: int, chunk: int) -> float:
+    """By how many MB a step raises the peak memory of the process, which must be a new one."""
+    torch.set_num_threads(1)
+    family, generator = faces(), torch.Generator().manual_seed(0)
+    step = MetaStep(cavia.CAVIA(new_model(), "mse", inner_steps=INNER_STEPS), LR, CLIP, chunk)
+    step(family.sample(2, 1, 1, generator))  # whatever is loaded or allocated only once
+    batch = family.sample(PICTURES, known, 0, generator)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step(batch)
+    return round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)
+
+
+def peak_memories() -> dict[str, dict[str, float]]:
+    """Known pixels → chunk → MB. To be measured first: a process inherits the peak of the one that starts it."""
+    processes = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, processes, max_tasks_per_child=1) as pool:
+        return {
+            str(known): {str(chunk): pool.submit(peak_memory, known, chunk).result() for chunk in CHUNKS}
+            for known in KNOWN
+        }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    flag = " --compiled" if found["compiled"] else ""
+    sections = "\n".join(_section(known, part) for known, part in found["known"].items())
+    memory = "\n".join(
+        f"| {known} | " + " | ".join(f"{part[str(chunk)]:g}" for chunk in CHUNKS) + " |"
+        for known, part in found["peak_memory_mb"].items()
+    )
+    return f"""# Completion meta-step: how much faster than the task-by-task recipe
+
+`python benchmarks/completion.py --rounds {found["rounds"]}{flag}`: {PICTURES} pictures, 1024 query pixels,
+{INNER_STEPS} inner steps, MLP 5×128, {CONTEXT} context parameters, one thread; medians of {found["rounds"]} interleaved
+rounds. Compare the ratios, not the times: the machine is shared. The peak is that of a product of two {SIDE}×{SIDE}
+matrices in the same round; the operations are those of the matrix products, counted on the uncompiled step.
+
+{sections}
+## Peak memory of an uncompiled step, in MB
+
+| known pixels | {" | ".join(f"chunk = {chunk}" for chunk in CHUNKS)} |
+|---|{"---|" * len(CHUNKS)}
+{memory}
+
+How far one step raises the peak of a new process.
+"""
+
+
+def _section(known: str, part: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {part['milliseconds'][name]} | {ratio['median']}× | {ratio['worst']}× … {ratio['best']}× "
+        f"| {part['fraction_of_peak'][name]['median']:.0%} |"
+        for name, ratio in part["times_faster_than_recipe"].items()
+    )
+    operations, sampling = part["giga_operations"], part["sampling_fraction_of_step"]
+    return f"""## {known} known pixels
+
+| step | ms | faster than the recipe | worst … best round | of the matrix-multiply peak |
+|---|---|---|---|---|
+{rows}
+
+- Largest difference of any parameter after {CHECKED} steps: {part["largest_difference_of_parameters"]:.1e}.
+- Floating-point operations of a step: {operations["eager"]} · 10⁹, of the recipe {operations["recipe"]} · 10⁹; peak
+  {part["peak_giga_operations_per_second"]["median"]} · 10⁹ per second.
+- Sampling a batch takes {sampling["median"]:.2%} of a step ({sampling["of"]}).
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true", help="time the compiled step too")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    memory = peak_memories()
+    found = {
+        "rounds": options.rounds,
+        "compiled": options.compiled,
+        "known": {str(known): measure(known, options.rounds, options.compiled) for known in KNOWN},
+        "peak_memory_mb": memory,
+    }
+    write_json(options.out / "completion.json", found)
+    write_atomically(options.out / "completion.md", markdown(found).encode())
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A meta-step against the paper's task-by-task recipe: the recipe, the contestants, and times taken in turns.
+
+Whoever else uses the machine slows all contestants alike when each round runs every one of them, so ratios within a
+round can be trusted where times cannot.
+"""
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+import cavia
+from cavia.training.step import MetaStep
+
+LR, CLIP = 1e-3, 10.0
+
+Step: TypeAlias = Callable[[cavia.TaskBatch], object]
+
+
+class RecipeNetwork(nn.Module):
+    """The network of the paper's appendix: the context is state of the module, concatenated to the input."""
+
+    def __init__(self, like: cavia.MLP):
+        super().__init__()
+        self.size = like.context
+        self.layers = nn.ModuleList(nn.Linear(w.shape[1], w.shape[0]) for w in like.parameters() if w.ndim == 2)
+        self.load_state_dict(like.state_dict())
+        self.reset_context()
+
+    def reset_context(self) -> None:
+        self.context = torch.zeros(self.size, requires_grad=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # x [N, inputs]
+        h = torch.cat((x, self.context.expand(x.shape[0], -1)), dim=1)
+        for layer in self.layers[:-1]:
+            h = torch.relu(layer(h))
+        return self.layers[-1](h)
+
+
+class Recipe:
+    """One meta-iteration as the paper's appendix tells it: a Python loop over tasks."""
+
+    def __init__(self, model: cavia.MLP, inner_steps: int):
+        self.network, self.inner_steps = RecipeNetwork(model), inner_steps
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=LR)
+
+    def __call__(self, batch: cavia.TaskBatch) -> None:
+        network, parameters = self.network, list(self.network.parameters())
+        total = [torch.zeros_like(p) for p in parameters]
+        for i in range(len(batch)):
+            network.reset_context()
+            for _ in range(self.inner_steps):
+                inner = nn.functional.mse_loss(network(batch.support_x[i]), batch.support_y[i])
+                gradient = torch.autograd.grad(inner, network.context, create_graph=True)[0]
+                network.context = network.context - 1.0 * gradient
+            outer = nn.functional.mse_loss(network(batch.query_x[i]), batch.query_y[i])
+            for sum_, part in zip(total, torch.autograd.grad(outer, parameters), strict=True):
+                sum_ += part / len(batch)
+        self.optimiser.zero_grad()
+        for parameter, gradient in zip(parameters, total, strict=True):
+            parameter.grad = gradient.clamp(-CLIP, CLIP)
+        self.optimiser.step()
+
+
+class Contestant(NamedTuple):
+    """One meta-step, and the network that it trains."""
+
+    step: Step
+    network: nn.Module
+
+
+def contestants(model: cavia.MLP, inner_steps: int, compiled: bool) -> dict[str, Contestant]:
+    """The recipe, MetaStep and, if asked for, MetaStep compiled, all from the same weights."""
+    recipe = Recipe(model, inner_steps)
+    found = {"recipe": Contestant(recipe, recipe.network)}
+    for name, is_compiled in (("eager", False), ("compiled", True))[: 1 + compiled]:
+        learner = cavia.CAVIA(copy.deepcopy(model), "mse", inner_lr=1.0, inner_steps=inner_steps)
+        found[name] = Contestant(MetaStep(learner, LR, CLIP, compiled=is_compiled), learner.model)
+    return found
+
+
+def check(steps: Mapping[str, Contestant], batches: Sequence[cavia.TaskBatch]) -> float:
+    """The largest difference between any contestant's parameters and the recipe's after a step on each batch."""
+    for batch in batches:
+        for contestant in steps.values():
+            contestant.step(batch)
+    vectors = {name: nn.utils.parameters_to_vector(found.network.parameters()) for name, found in steps.items()}
+    worst = max((vector - vectors["recipe"]).abs().max().item() for vector in vectors.values())
+    if worst > 1e-4:
+        raise SystemExit(f"the contestants disagree by {worst:.1e}; nothing was timed")
+    return worst
+
+
+def repeated(step: Step, batches: Sequence[cavia.TaskBatch], passes: int = 1) -> tuple[Callable[[], object], int]:
+    """A step on each batch, several times over, as an action for `in_turns`."""
+
+    def action() -> None:
+        for _ in range(passes):
+            for batch in batches:
+                step(batch)
+
+    return action, passes * len(batches)
+
+
+def in_turns(actions: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, list[float]]:
+    """Name → seconds of one unit of work, for each round. An action is a function and how many units it does."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(rounds):
+        for name, (action, units) in actions.items():
+            start = time.perf_counter()
+            action()
+            times[name].append((time.perf_counter() - start) / units)
+    return times
+
+
+def milliseconds(seconds: Sequence[float]) -> float:
+    """Their median."""
+    return round(1e3 * statistics.median(seconds), 3)
+
+
+def spread(values: Sequence[float], digits: int) -> dict[str, float]:
+    """Median, worst and best of numbers of which larger ones are better."""
+    found = {"median": statistics.median(values), "worst": min(values), "best": max(values)}
+    return {name: round(value, digits) for name, value in found.items()}
+
+
+def times_faster(times: Mapping[str, Sequence[float]], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """How many times faster than the recipe each contestant is, round by round."""
+    return {name: spread([r / t for r, t in zip(times["recipe"], times[name], strict=True)], 1) for name in names}
