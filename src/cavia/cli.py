@@ -90,6 +90,7 @@ def _parser() -> _Parser:
     evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
     evaluate.add_argument("--tasks", type=_count, default=1000, help="how many tasks (default: 1000)")
     evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
+    evaluate.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
     evaluate.set_defaults(action=_evaluate)
 
     complete = commands.add_parser("complete", help="complete a picture from some of its pixels", allow_abbrev=False)
@@ -194,14 +195,15 @@ def _evaluate(options: argparse.Namespace) -> None:
     from cavia.evaluation.evaluate import evaluate
     from cavia.experiments.trained import open_trained
 
-    learner, family, support, query = open_trained(options.model)
-    if options.steps is not None and options.steps < 0:
-        raise CaviaError(f"--steps must be at least 0, got {options.steps}")
-    print(evaluate(learner, family, options.tasks, support, query, options.steps, options.seed, chunk=1000))
+    learner, family, supports, query = open_trained(options.model, options.data_root)
+    for support in supports:
+        found = evaluate(learner, family, options.tasks, support, query, options.steps, options.seed, chunk=100)
+        print(f"{options.tasks} tasks, {support} support points\n{found}")
 
 
 def _complete(options: argparse.Namespace) -> None:
-    from cavia.experiments.complete import as_panels, complete, load_model
+    from cavia.experiments.complete import as_panels, complete
+    from cavia.experiments.trained import load_model
     from cavia.tensor_file import write_atomically
 
     if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():

@@ -15,7 +15,6 @@ from cavia.evaluation.evaluate import device_of
 from cavia.experiments.pictures import with_known_only
 from cavia.learners.base import Learner
 from cavia.learners.losses import mse
-from cavia.learners.saving import load
 from cavia.tasks.batch import SPLITS, seeded_generator
 from cavia.tasks.completion import Completion
 from cavia.tasks.decoded import decode_one
@@ -86,15 +85,6 @@ def as_panels(completed: Completed) -> bytes:
     file = io.BytesIO()
     Image.fromarray((row * 255).round().byte().cpu().numpy()).save(file, "PNG")
     return file.getvalue()
-
-
-def load_model(path: Path) -> Learner:
-    """The learner in a `model.cavia`, or in the one of a cell's folder."""
-    model = path / "model.cavia" if path.is_dir() else path
-    if not model.is_file():
-        hint = f"; an experiment's models are in {path / 'cells'}/*" if (path / "cells").is_dir() else ""
-        raise CaviaError(f"there is no trained model {model}{hint}")
-    return load(model)
 
 
 def _check(learner: Learner, known: int, size: int, width: int) -> None:

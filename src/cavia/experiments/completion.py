@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from cavia.errors import CaviaError, Diverged, closest
+from cavia.errors import CaviaError, closest
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
 from cavia.experiments.completion_summary import METHODS, SINE_NETWORK, faces_summary, table2_summary
+from cavia.experiments.training import fit_cell
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
@@ -21,8 +22,6 @@ from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
 from cavia.tasks.synthetic import synthetic_faces
-from cavia.training.checkpoint import RunFolder
-from cavia.training.fit import fit
 
 SIZE, PIXELS = 32, 32 * 32
 
@@ -119,37 +118,23 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         learner = build(cell["method"], settings).to(place.device)
     pictures = open_pictures(place.data)
     family = Completion(pictures, SIZE, cell["order"])
-    try:
-        result = fit(
-            learner,
-            family,
-            settings.iterations,
-            tasks_per_batch=settings.tasks_per_batch,
-            support=settings.train_shots,
-            query=settings.query,
-            lr=settings.siren_outer_lr if cell["method"] == SINE_NETWORK else settings.lr,
-            clip=settings.clip,
-            seed=cell["seed"],
-            every=settings.every,
-            validation_tasks=settings.validation_pictures,
-            validation_query=PIXELS,
-            chunk=settings.chunk,
-            run_dir=place.folder,
-            tensorboard=False,
-            progress=place.show,
-        )
-    except Diverged as error:
-        return {"diverged": str(error)}
-    learner.save(place.folder / "model.cavia")
-    trained = {
-        "validation": result.best_score,
-        "best_iteration": result.best_iteration,
-        "iterations": result.iterations,
-        "seconds": result.seconds,
-        "data": pictures.settings,
-        "curve": [[line["iteration"], line["validation"]] for line in RunFolder(place.folder).read_metrics()],
-    }
-    return trained | measure(learner, family, settings)
+    return fit_cell(
+        learner,
+        family,
+        place,
+        settings.iterations,
+        lambda: {"data": pictures.settings, **measure(learner, family, settings)},
+        tasks_per_batch=settings.tasks_per_batch,
+        support=settings.train_shots,
+        query=settings.query,
+        lr=settings.siren_outer_lr if cell["method"] == SINE_NETWORK else settings.lr,
+        clip=settings.clip,
+        seed=cell["seed"],
+        every=settings.every,
+        validation_tasks=settings.validation_pictures,
+        validation_query=PIXELS,
+        chunk=settings.chunk,
+    )
 
 
 def error_on_test_pictures(learner: Learner, family: Completion, settings: Settings) -> Result:

@@ -1,34 +1,64 @@
 """A trained model together with the tasks that it was trained on, from the folder of its run."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, closest
+from cavia.experiments.base import Data
+from cavia.experiments.completion import open_pictures
 from cavia.learners.base import Learner
 from cavia.learners.saving import load
 from cavia.tasks.batch import TaskFamily
+from cavia.tasks.completion import Completion
 from cavia.tasks.sine import Sine
 from cavia.tensor_file import read_json
 
-FAMILIES: dict[str, Any] = {"Sine": Sine}
+
+class Trained(NamedTuple):
+    """A learner, its tasks, the numbers of support points that it was trained for, and the query points to score."""
+
+    learner: Learner
+    family: TaskFamily
+    support: list[int]
+    query: int
 
 
-def open_trained(path: Path) -> tuple[Learner, TaskFamily, int, int]:
-    """The learner, its task family, and the support and validation query points per task.
+def load_model(path: Path) -> Learner:
+    """The learner in a `model.cavia`, or in the one of a cell's folder."""
+    return load(_model_file(path))
+
+
+def open_trained(path: Path, root: Path) -> Trained:
+    """The model with the tasks of its run.
 
     path: a `model.cavia` with the `config.json` of its run beside it, or the folder of both.
+    root: where data sets are.
     """
+    model = _model_file(path)
+    config_file = model.parent / "config.json"
+    config = read_json(config_file)
+    try:
+        family = _family(config["family"]["class"], config["family"]["settings"], root)
+        support = config["support"] if isinstance(config["support"], list) else [config["support"]]
+        return Trained(load(model), family, sorted(set(support)), config["validation_query"])
+    except CaviaError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise CaviaError(f"{config_file} is not the configuration of a training run ({error})") from error
+
+
+def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:
+    if name == "Sine":
+        return Sine(**settings)
+    if name == "Completion":
+        synthetic = settings["images"]["source"].startswith("synthetic")
+        return Completion(open_pictures(Data(root, synthetic)), settings["size"], settings["order"])
+    raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion'])}")
+
+
+def _model_file(path: Path) -> Path:
     model = path / "model.cavia" if path.is_dir() else path
     if not model.is_file():
-        cells = path / "cells"
-        hint = f"; an experiment's models are in {cells}/*" if cells.is_dir() else ""
+        hint = f"; an experiment's models are in {path / 'cells'}/*" if (path / "cells").is_dir() else ""
         raise CaviaError(f"there is no trained model {model}{hint}")
-    learner = load(model)
-    config = read_json(model.parent / "config.json")
-    try:
-        family = config["family"]
-        return learner, FAMILIES[family["class"]](**family["settings"]), config["support"], config["validation_query"]
-    except (KeyError, TypeError) as error:
-        raise CaviaError(
-            f"{model.parent / 'config.json'} is not the configuration of a training run ({error})"
-        ) from error
+    return model
