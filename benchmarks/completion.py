@@ -2,8 +2,8 @@
 
     python benchmarks/completion.py [--rounds 5] [--compiled] [--out results/benchmarks]
 
-25 pictures, all 1024 pixels in the query, 5 inner steps, MLP 5×128, 128 context parameters, one thread; with 10 and
-1000 known pixels. All contestants start from the same weights, see the same batches, and must produce the same
+25 pictures, 5 inner steps, MLP 5×128, 128 context parameters, one thread; with 10 and 1000 known pixels, and all 1024
+pixels or 256 of them in the query. All contestants start from the same weights, see the same batches, and must produce the same
 parameters before anything is timed. --compiled adds the compiled step; compiling takes minutes.
 """
 
@@ -24,8 +24,9 @@ from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 from interleaved import CLIP, LR, Step, check, contestants, in_turns, milliseconds, repeated, spread, times_faster
 
-PICTURES, KNOWN, INNER_STEPS, CONTEXT, HIDDEN = 25, (10, 1000), 5, 128, (128,) * 5
-BATCHES = {10: 3, 1000: 1}  # steps in one round
+PICTURES, INNER_STEPS, CONTEXT, HIDDEN = 25, 5, 128, (128,) * 5
+CASES = ((10, 1024), (10, 256), (1000, 1024))  # known pixels and query pixels
+BATCHES = {10: 3, 1000: 1}  # steps in one round, by known pixels
 CHECKED = 2  # steps before the contestants' parameters are compared
 SIDE = 1024  # of the square matrices whose product is the machine's peak
 CHUNKS = (PICTURES, 5, 1)
@@ -40,10 +41,10 @@ def faces() -> cavia.Completion:
     return cavia.Completion(synthetic_faces(train=200, val=1, test=1))
 
 
-def measure(known: int, rounds: int, compiled: bool) -> dict[str, Any]:
-    """Times, ratios and fractions of the peak for one number of known pixels."""
+def measure(known: int, query: int, rounds: int, compiled: bool) -> dict[str, Any]:
+    """Times, ratios and fractions of the peak for one number of known pixels and one of query pixels."""
     family, generator = faces(), torch.Generator().manual_seed(0)
-    batches = [family.sample(PICTURES, known, 0, generator) for _ in range(max(CHECKED, BATCHES[known]))]
+    batches = [family.sample(PICTURES, known, query, generator) for _ in range(max(CHECKED, BATCHES[known]))]
     steps = contestants(new_model(), INNER_STEPS, compiled)
     difference = check(steps, batches[:CHECKED])
     operations = {name: count_operations(steps[name].step, batches[0]) for name in ("recipe", "eager")}
@@ -52,7 +53,7 @@ def measure(known: int, rounds: int, compiled: bool) -> dict[str, Any]:
         {
             **{name: repeated(one.step, batches[: BATCHES[known]]) for name, one in steps.items()},
             "matrix product": (lambda: [torch.mm(a, b) for _ in range(10)], 10),
-            "sampling": (lambda: [family.sample(PICTURES, known, 0, generator) for _ in range(20)], 20),
+            "sampling": (lambda: [family.sample(PICTURES, known, query, generator) for _ in range(20)], 20),
         },
         rounds,
     )
@@ -71,6 +72,9 @@ def measure(known: int, rounds: int, compiled: bool) -> dict[str, Any]:
         "giga_operations": {name: round(count / 1e9, 2) for name, count in operations.items()},
         "peak_giga_operations_per_second": spread([value / 1e9 for value in peak], 1),
         "fraction_of_peak": {name: of_peak(name) for name in steps},
+        "times_faster_at_peak": round(
+            statistics.median(t * p / operations["eager"] for t, p in zip(times["recipe"], peak, strict=True)), 1
+        ),
         "sampling_fraction_of_step": {"of": fastest, "median": round(statistics.median(sampling), 4)},
     }
 
@@ -100,21 +104,20 @@ def peak_memories() -> dict[str, dict[str, float]]:
     with ProcessPoolExecutor(1, processes, max_tasks_per_child=1) as pool:
         return {
             str(known): {str(chunk): pool.submit(peak_memory, known, chunk).result() for chunk in CHUNKS}
-            for known in KNOWN
+            for known in BATCHES
         }
 
 
 def markdown(found: dict[str, Any]) -> str:
     flag = " --compiled" if found["compiled"] else ""
-    sections = "\n".join(_section(known, part) for known, part in found["known"].items())
+    sections = "\n".join(_section(case, part) for case, part in found["cases"].items())
     memory = "\n".join(
         f"| {known} | " + " | ".join(f"{part[str(chunk)]:g}" for chunk in CHUNKS) + " |"
         for known, part in found["peak_memory_mb"].items()
     )
     return f"""# Completion meta-step: how much faster than the task-by-task recipe
 
-`python benchmarks/completion.py --rounds {found["rounds"]}{flag}`: {PICTURES} pictures, 1024 query pixels,
-{INNER_STEPS} inner steps, MLP 5×128, {CONTEXT} context parameters, one thread; medians of {found["rounds"]} interleaved
+`python benchmarks/completion.py --rounds {found["rounds"]}{flag}`: {PICTURES} pictures, {INNER_STEPS} inner steps, MLP 5×128, {CONTEXT} context parameters, one thread; medians of {found["rounds"]} interleaved
 rounds. Compare the ratios, not the times: the machine is shared. The peak is that of a product of two {SIDE}×{SIDE}
 matrices in the same round; the operations are those of the matrix products, counted on the uncompiled step.
 
@@ -129,14 +132,14 @@ How far one step raises the peak of a new process.
 """
 
 
-def _section(known: str, part: dict[str, Any]) -> str:
+def _section(case: str, part: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {name} | {part['milliseconds'][name]} | {ratio['median']}× | {ratio['worst']}× … {ratio['best']}× "
         f"| {part['fraction_of_peak'][name]['median']:.0%} |"
         for name, ratio in part["times_faster_than_recipe"].items()
     )
     operations, sampling = part["giga_operations"], part["sampling_fraction_of_step"]
-    return f"""## {known} known pixels
+    return f"""## {case}
 
 | step | ms | faster than the recipe | worst … best round | of the matrix-multiply peak |
 |---|---|---|---|---|
@@ -145,6 +148,7 @@ def _section(known: str, part: dict[str, Any]) -> str:
 - Largest difference of any parameter after {CHECKED} steps: {part["largest_difference_of_parameters"]:.1e}.
 - Floating-point operations of a step: {operations["eager"]} · 10⁹, of the recipe {operations["recipe"]} · 10⁹; peak
   {part["peak_giga_operations_per_second"]["median"]} · 10⁹ per second.
+- If every operation ran at that peak, a step would be {part["times_faster_at_peak"]}× as fast as the recipe: no step can be faster.
 - Sampling a batch takes {sampling["median"]:.2%} of a step ({sampling["of"]}).
 """
 
@@ -160,7 +164,10 @@ def main() -> None:
     found = {
         "rounds": options.rounds,
         "compiled": options.compiled,
-        "known": {str(known): measure(known, options.rounds, options.compiled) for known in KNOWN},
+        "cases": {
+            f"{known} known pixels, {query} query pixels": measure(known, query, options.rounds, options.compiled)
+            for known, query in CASES
+        },
         "peak_memory_mb": memory,
     }
     write_json(options.out / "completion.json", found)
