@@ -126,11 +126,15 @@ def _list(options: argparse.Namespace) -> None:
     table = Table("id", "reproduces", "quick", "full", box=None, header_style="bold")
     for experiment in CATALOGUE.values():
         states = (
-            f"{minutes:g} min, {_state(experiment, budget, options.runs)}"
+            f"{_duration(minutes)}, {_state(experiment, budget, options.runs)}"
             for budget, minutes in zip(("quick", "full"), experiment.minutes, strict=True)
         )
         table.add_row(experiment.id, experiment.reproduces, *states)
     Console().print(table)
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 def _state(experiment: Any, budget: str, runs: Path) -> str:
