@@ -132,7 +132,14 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys):
 def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
     out = tmp_path / "fig4"
     order = [*CAVIA, "run", "fig4", "--out", str(out), "--set", "iterations=6000", "--set", "hidden=4"]
-    process = subprocess.Popen(order, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        order,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if we run in a background job
+    )
     deadline = time.monotonic() + 120
     while not list(out.glob("cells/*/checkpoint.safetensors")):
         assert time.monotonic() < deadline, "no checkpoint appeared"

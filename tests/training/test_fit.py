@@ -96,6 +96,15 @@ def test_metrics_have_a_line_at_each_interval(tmp_path):
     assert sorted(line["seconds"] for line in found) == [line["seconds"] for line in found]
 
 
+@pytest.fixture
+def hears_ctrl_c():
+    """Tests started in the background of a script inherit that SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize("stop_at", [7, 20])
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):
     whole = make()
