@@ -17,14 +17,17 @@ COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README, flags=re.MULTILIN
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_python_runs(number, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(SNIPPETS[number], f"README snippet {number}", "exec"), {})
+    names: dict = {}
+    exec(compile(SNIPPETS[number], f"README snippet {number}", "exec"), names)
+    assert names["learner"].task_losses is not None
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command):
     options = _parser().parse_args(command.split())
+    assert callable(options.action)
     if options.command == "run":
-        find(options.experiment)
+        assert find(options.experiment).id == options.experiment
 
 
 def test_links_exist():

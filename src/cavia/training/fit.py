@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
+from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.saving import describe
@@ -20,6 +20,7 @@ from cavia.training.checkpoint import RunFolder, TrainingState
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
+from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes about 20 s and saves 2 ms or more of a sine step
@@ -75,37 +76,24 @@ def fit(
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
     progress:            show a bar (lines when not in a terminal), or a function that is given a `Progress`.
     """
-    for name, value in (("iterations", iterations), ("tasks_per_batch", tasks_per_batch), ("every", every)):
-        require_at_least(name, value, 1)
-    for name, number in (("lr", lr), ("lr_decay", lr_decay), ("clip", clip)):
-        if number is not None:
-            require_positive(name, number)
-    require_at_least("lr_decay_every", lr_decay_every, 1)
-    require_at_least("validation_tasks", validation_tasks, 0)
-    seed = require_at_least("seed", seed, 0)
-    counts = [require_at_least("support", k, 1) for k in (support if isinstance(support, Sequence) else [support])]
-    if not counts:
-        raise CaviaError("support must name at least one number of points, got none")
-    if query is not None:
-        require_at_least("query", query, 0)
+    require_at_least("iterations", iterations, 1)
     if chunk is not None:
         require_at_least("chunk", chunk, 1)
     if compile is not True and compile is not False and compile != "auto":
         raise CaviaError(f'compile must be True, False or "auto", got {compile!r}')
-
-    settings = {
-        "tasks_per_batch": tasks_per_batch,
-        "support": counts if isinstance(support, Sequence) else counts[0],
-        "query": query,
-        "lr": lr,
-        "lr_decay": lr_decay,
-        "lr_decay_every": lr_decay_every,
-        "clip": clip,
-        "seed": seed,
-        "every": every,
-        "validation_tasks": validation_tasks,
-        "validation_query": validation_query or query,
-    }
+    settings = FitSettings(
+        tasks_per_batch,
+        support,
+        query,
+        lr,
+        lr_decay,
+        lr_decay_every,
+        clip,
+        seed,
+        every,
+        validation_tasks,
+        query if validation_query is None else validation_query,
+    )
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     use_compiler = compile is True or (compile == "auto" and iterations >= WORTH_COMPILING)
     events = run_dir if tensorboard else None
@@ -127,16 +115,21 @@ class _Run:
     take_step: Callable[[TaskBatch], Tensor]
 
     def __init__(
-        self, learner: Learner, family: TaskFamily, iterations: int, settings: dict[str, Any], folder: RunFolder | None
+        self, learner: Learner, family: TaskFamily, iterations: int, settings: FitSettings, folder: RunFolder | None
     ):
         self.learner, self.family, self.iterations, self.settings = learner, family, iterations, settings
         self.device = device_of(learner)
-        self.generator = seeded_generator(settings["seed"], "train")
+        self.generator = seeded_generator(settings.seed, "train")
         self.state = TrainingState()
         self.folder = folder
         if folder:
             folder.claim(
-                {"learner": describe(learner), "family": _describe(family), "iterations": iterations, **settings},
+                {
+                    "learner": describe(learner),
+                    "family": _describe(family),
+                    "iterations": iterations,
+                    **asdict(settings),
+                },
                 may_grow="iterations",
             )
 
@@ -157,13 +150,11 @@ class _Run:
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
-        every = settings["every"]
         clock = Clock(state.seconds)
         while state.iteration < self.iterations:
-            if settings["lr_decay"] != 1:
-                decays = state.iteration // settings["lr_decay_every"]
-                self.step.lr.fill_(settings["lr"] * settings["lr_decay"] ** decays)
-            batch = self.family.sample(settings["tasks_per_batch"], self._support(), settings["query"], self.generator)
+            if settings.lr_decay != 1:
+                self.step.lr.fill_(settings.lr_at(state.iteration))
+            batch = self.family.sample(settings.tasks_per_batch, self._support(), settings.query, self.generator)
             loss = self.take_step(batch.to(self.device)).item()
             if not math.isfinite(loss):
                 raise Diverged(f"{self._who()}: the loss is {loss} at iteration {state.iteration + 1}; {_ADVICE}")
@@ -171,7 +162,7 @@ class _Run:
             state.interval_loss += loss
             state.interval_count += 1
             state.seconds = clock.seconds()
-            if state.iteration % every == 0 or state.iteration == self.iterations:
+            if state.iteration % settings.every == 0 or state.iteration == self.iterations:
                 log(self._record())
             if clock.time_to_show() or state.iteration == self.iterations:
                 show(clock.progress(state.iteration, self.iterations, loss, state.score))
@@ -180,10 +171,8 @@ class _Run:
 
     def _support(self) -> int:
         """The number of support points of the next batch."""
-        support = self.settings["support"]
-        if isinstance(support, int):
-            return support
-        return support[torch.randint(len(support), (), generator=self.generator).item()]
+        counts = self.settings.support_counts
+        return counts[0] if len(counts) == 1 else counts[int(torch.randint(len(counts), (), generator=self.generator))]
 
     def _record(self) -> dict[str, float]:
         """Validate, write a line of metrics and a checkpoint."""
@@ -193,7 +182,7 @@ class _Run:
         state.loss = state.interval_loss / state.interval_count
         state.interval_loss, state.interval_count = 0.0, 0
         line: dict[str, float] = {"iteration": state.iteration, "loss": state.loss}
-        if self.settings["validation_tasks"]:
+        if self.settings.validation_tasks:
             line["validation"] = state.score = self._validate()
         line |= {"lr": self.step.lr.item(), "seconds": round(state.seconds, 3)}
         if self.folder:
@@ -204,19 +193,18 @@ class _Run:
     def _validate(self) -> float:
         """Score the model on the validation tasks and keep it if it is the best so far."""
         state, settings = self.state, self.settings
-        support = settings["support"]
         results = [
             evaluate(
                 self.learner,
                 self.family,
-                tasks=settings["validation_tasks"],
+                tasks=settings.validation_tasks,
                 support=count,
-                query=settings["validation_query"],
-                seed=settings["seed"],
+                query=settings.validation_query,
+                seed=settings.seed,
                 split="val",
                 chunk=self.step.chunk,
             )
-            for count in ([support] if isinstance(support, int) else sorted(set(support)))
+            for count in sorted(set(settings.support_counts))
         ]
         score = sum(result.mean[-1].item() for result in results) / len(results)
         best = state.best_score

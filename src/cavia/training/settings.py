@@ -1,0 +1,44 @@
+"""What makes a training run the run it is: the settings that a run folder is tied to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cavia.errors import CaviaError, require_at_least, require_positive
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """The arguments of `cavia.fit` that decide its outcome; see there."""
+
+    tasks_per_batch: int
+    support: int | Sequence[int]
+    query: int
+    lr: float
+    lr_decay: float
+    lr_decay_every: int
+    clip: float | None
+    seed: int
+    every: int
+    validation_tasks: int
+    validation_query: int
+
+    def __post_init__(self) -> None:
+        for name in ("tasks_per_batch", "lr_decay_every", "every"):
+            require_at_least(name, getattr(self, name), 1)
+        for name in ("query", "validation_query", "validation_tasks", "seed"):
+            require_at_least(name, getattr(self, name), 0)
+        for name in ("lr", "lr_decay", *(["clip"] if self.clip is not None else [])):
+            require_positive(name, getattr(self, name))
+        for count in self.support_counts:
+            require_at_least("support", count, 1)
+        if not self.support_counts:
+            raise CaviaError("support must name at least one number of points, got none")
+
+    @property
+    def support_counts(self) -> list[int]:
+        """The numbers of support points that a batch may have."""
+        return list(self.support) if isinstance(self.support, Sequence) else [self.support]
+
+    def lr_at(self, iteration: int) -> float:
+        """The outer learning rate after so many iterations."""
+        return self.lr * self.lr_decay ** (iteration // self.lr_decay_every)
