@@ -15,7 +15,7 @@ METHODS: dict[str, tuple[str, str]] = {  # method → colour, marker
     "Reptile": ("#5f6670", "X"),
     "CAVIA + MAML": ("#8c6d1f", "h"),
 }
-_DASHES = ("-", "--", ":", "-.")
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
