@@ -27,6 +27,7 @@ def finished(tmp_path_factory):
 def test_a_run_writes_its_result_with_the_command(finished):
     result = json.loads((finished / "result.json").read_text())
     assert result["command"].startswith("cavia run table1 --quick --set contexts=2")
+    assert result["budget"] == "own"  # settings were changed: not to be taken for a quick or full run
     cells = result["tables"][0]["rows"][0]["cells"]
     assert cells[0]["paper"] == {"mean": 0.21, "interval": 0.02}
     for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors", "result.json", "model.cavia"):

@@ -83,7 +83,7 @@ def _summary(order: Order, experiment: Experiment, settings: Settings, results: 
         "experiment": experiment.id,
         "title": experiment.title + (" (synthetic data)" if order.data.synthetic else ""),
         "reproduces": experiment.reproduces,
-        "budget": order.budget,
+        "budget": "own" if order.changes else order.budget,
         "command": order.command,
         "settings": as_json(settings),
         "seeds": order.seeds,

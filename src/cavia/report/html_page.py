@@ -7,7 +7,7 @@ from importlib.resources import files
 from cavia.evaluation.verdict import MEANING
 from cavia.report.html_table import html_table
 from cavia.report.schema import Claim
-from cavia.report.sections import PAGE_TITLE, PAPER, QUICK_WARNING, Drawing, Section
+from cavia.report.sections import PAGE_TITLE, PAPER, WARNINGS, Drawing, Section
 from cavia.report.tables import NOTHING
 
 
@@ -83,7 +83,8 @@ def _summary_row(section: Section) -> str:
 
 def _section(section: Section) -> str:
     result = section.result
-    warning = f'<p class="warning" role="note">{escape(QUICK_WARNING)}</p>' if result["budget"] == "quick" else ""
+    warned = WARNINGS.get(result["budget"])
+    warning = f'<p class="warning" role="note">{escape(warned)}</p>' if warned else ""
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(result["reproduces"])}</p>',

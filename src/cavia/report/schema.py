@@ -123,7 +123,7 @@ class Result(TypedDict):
     experiment: str
     title: str
     reproduces: str
-    budget: Literal["full", "quick"]
+    budget: Literal["full", "quick", "own"]  # own: with settings changed on the command line
     command: str
     settings: dict[str, Any]
     seeds: int

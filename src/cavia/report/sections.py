@@ -12,7 +12,10 @@ from cavia.report.schema import Result
 
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
-QUICK_WARNING = "quick budget: expect worse numbers than the paper"
+WARNINGS = {
+    "quick": "quick budget: expect worse numbers than the paper",
+    "own": "own budget: some settings are not the paper's; the command below says which",
+}
 
 
 @dataclass(frozen=True)
