@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from cavia.errors import CaviaError
-from cavia.experiments import completion, sine
+from cavia.experiments import sine
 from cavia.experiments.base import Cell, Data, Place
 from cavia.experiments.catalogue import CATALOGUE, find
 from cavia.experiments.sine_summary import rates_summary, table1_summary
 from cavia.report.checking import first_problem
-from cavia.tasks.synthetic import synthetic_faces
 from tests.report.results import result as whole_result
 
 TINY = {
@@ -28,16 +27,6 @@ CHANGES = {
     "orders": ("ordered",), "shots": (6,), "test_pictures": 4, "faces": 3,
 }  # fmt: skip
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
-
-
-@pytest.fixture(scope="module")
-def few_faces():
-    return synthetic_faces(train=12, val=6, test=6)
-
-
-@pytest.fixture(autouse=True)
-def little_data(few_faces, monkeypatch):
-    monkeypatch.setattr(completion, "synthetic_faces", lambda: few_faces)
 
 
 def tiny(experiment):

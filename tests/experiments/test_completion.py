@@ -11,12 +11,10 @@ from PIL import Image
 
 from cavia.cli import main
 from cavia.errors import CaviaError
-from cavia.experiments import completion
 from cavia.experiments.base import Cell, Data, Place, as_json
 from cavia.experiments.catalogue import find
 from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, SINE_NETWORK, faces_summary, table2_summary
 from cavia.experiments.runner import _adopt, cell_folder
-from cavia.tasks.synthetic import synthetic_faces
 from cavia.tensor_file import write_json
 from cavia.training.step import MetaStep
 
@@ -26,16 +24,6 @@ TINY = {
 }  # fmt: skip
 CELL = Cell({"method": "CAVIA", "order": "random", "seed": 0})
 SYNTHETIC = Data(synthetic=True)
-
-
-@pytest.fixture(scope="module")
-def few_faces():
-    return synthetic_faces(train=12, val=6, test=6)
-
-
-@pytest.fixture(autouse=True)
-def little_data(few_faces, monkeypatch):
-    monkeypatch.setattr(completion, "synthetic_faces", lambda: few_faces)
 
 
 def train(name, folder, cell=CELL, data=SYNTHETIC, **changes):

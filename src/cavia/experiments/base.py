@@ -54,7 +54,7 @@ class Experiment:
     train:     trains one cell in its folder and measures it.
     summarise: settings and the cells' results → "tables", "figures" and "claims" for the report.
     find_data: raises if the data are not there; None for an experiment that needs none.
-    minutes:   about how long quick and full take on 2 cores.
+    minutes:   about how long quick and full take on 2 busy cores, if nothing is taken over from a neighbour.
     """
 
     id: str
