@@ -19,7 +19,7 @@ class Interrupted(KeyboardInterrupt):
 
 def closest(name: str, names: Any) -> str:
     """The tail of an error about an unknown name: the nearest known one, or all of them."""
-    near = get_close_matches(name, list(names), n=1, cutoff=0.4)
+    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(names))}"
 
 

@@ -18,7 +18,7 @@ class ModulatedSiren(ContextModel):
 
     The network is that of "From data to functa" (Dupont et al., 2022), with the initialisation of SIREN (Sitzmann et
     al., 2020). It wants smaller rates than a ReLU network: for pictures start from an outer rate of 3e-4 and
-    inner_lr 0.3, as Table 2 does.
+    inner_lr 0.3, as Table 2 does, where it still got worse after 600 iterations.
 
     >>> model = ModulatedSiren(inputs=2, outputs=3, hidden=(64, 64), context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape
