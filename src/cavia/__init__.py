@@ -10,7 +10,6 @@ from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.mlp import MLP
-from cavia.models.siren import ModulatedSiren
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.tasks.completion import Completion
 from cavia.tasks.images import ImageSet
@@ -39,7 +38,6 @@ __all__ = [
     "Interrupted",
     "Learner",
     "MetaSGD",
-    "ModulatedSiren",
     "Reptile",
     "Sine",
     "TaskBatch",

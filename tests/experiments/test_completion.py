@@ -13,7 +13,7 @@ from cavia.cli import main
 from cavia.errors import CaviaError
 from cavia.experiments.base import Cell, Data, Place, as_json
 from cavia.experiments.catalogue import find
-from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, SINE_NETWORK, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, WAVE_NETWORK, faces_summary, table2_summary
 from cavia.experiments.runner import _adopt, cell_folder
 from cavia.tensor_file import write_json
 from cavia.training.step import MetaStep
@@ -51,7 +51,7 @@ def test_whole_test_pictures_are_scored_and_no_more_than_there_are(tmp_path):
 
 def result(method, order="random", mse=0.0371, source="CelebA", **changes):
     return {
-        "method": method, "order": order, "seed": 0, "best_iteration": 40, "data": {"source": source},
+        "method": method, "order": order, "seed": 0, "best_iteration": 40, "iterations": 50, "seconds": 120.0, "data": {"source": source},
         "mse": {"10": mse, "50": mse}, "interval": {"10": 0.0001, "50": 0.0001}, "curve": [[20, 0.05], [40, 0.04]],
     } | changes  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_each_cell_of_the_paper_is_in_its_place():
 
 
 def test_the_sine_network_stands_beside_the_papers_cavia():
-    table = table2([result(SINE_NETWORK, mse=0.02)], methods=(SINE_NETWORK,))["tables"][0]
+    table = table2([result(WAVE_NETWORK, mse=0.02)], methods=(WAVE_NETWORK,))["tables"][0]
     assert table["rows"][0]["cells"][0]["paper"]["mean"] == 0.037
     assert table["rows"][0]["cells"][0]["verdict"] == "better"
 

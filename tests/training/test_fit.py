@@ -107,9 +107,26 @@ def test_the_learning_rate_decays():
     assert all(changed)
 
 
+def test_the_learning_rate_cools_down_over_the_last_share_of_the_run(tmp_path):
+    train(make(), 20, lr=0.01, cooldown=0.5, every=1, run_dir=tmp_path)
+    rates = [json.loads(line)["lr"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rates == pytest.approx([0.01] * 10 + [0.01 * left / 10 for left in range(10, 0, -1)], rel=1e-6)
+
+
+def test_a_run_of_some_minutes_ends_in_time_and_goes_on_with_more(tmp_path):
+    learner = make()
+    ended = train(learner, 1_000_000, minutes=1e-3, run_dir=tmp_path)
+    assert 1 <= ended.iterations < 1_000_000
+    assert ended.best_score is not None  # the last model was validated, too
+    assert train(make(), 1_000_000, minutes=1e-3, run_dir=tmp_path).iterations == ended.iterations
+    assert train(make(), 1_000_000, minutes=ended.seconds / 60 + 2e-3, run_dir=tmp_path).iterations > ended.iterations
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"minutes": 0}, "minutes must be above 0"),
+        ({"cooldown": 1.5}, "cooldown must be a share of the run, from 0 to 1, got 1.5"),
         ({"tasks_per_batch": 0}, "tasks_per_batch must be at least 1, got 0"),
         ({"lr": -1.0}, "lr must be above 0"),
         ({"every": 0}, "every must be at least 1"),

@@ -87,7 +87,7 @@ def check_numbers(settings: Settings, may_be_zero: Sequence[str] = ()) -> None:
     for entry in fields(settings):
         value = getattr(settings, entry.name)
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float):
+            if isinstance(number, float) and not (number == 0 and entry.name in may_be_zero):
                 require_positive(entry.name, number)
             elif isinstance(number, int):
                 require_at_least(entry.name, number, 0 if entry.name in may_be_zero else 1)

@@ -10,14 +10,12 @@ import torch
 from cavia.errors import CaviaError, closest
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
-from cavia.experiments.completion_summary import METHODS, SINE_NETWORK, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, WAVE_NETWORK, faces_summary, table2_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
-from cavia.models.base import ContextModel
 from cavia.models.mlp import MLP
-from cavia.models.siren import ModulatedSiren
 from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
@@ -39,16 +37,18 @@ class CompletionSettings:
     inner_steps: int = 5
     cavia_lr: float = 1.0
     maml_lr: float = 0.1
-    siren_lr: float = 0.3
+    wave_lr: float = 1.0
+    frequencies: int = 12  # of the wave network
     lr: float = 1e-3
-    siren_outer_lr: float = 3e-4  # picked with siren_lr in short trials; 1e-3 was unsteady
+    cooldown: float = 0.3
     clip: float = 10.0
+    minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
     every: int = 500
     validation_pictures: int = 100
     chunk: int = 25
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_numbers(self, may_be_zero=("minutes",))
         for name, known in (("methods", METHODS), ("orders", ORDERS)):
             for value in getattr(self, name, ()):
                 if value not in known:
@@ -102,13 +102,15 @@ def open_pictures(data: Data) -> ImageSet:
 def build(method: str, settings: Settings) -> Learner:
     """A new learner of the method."""
     sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
-    model: ContextModel = ModulatedSiren(**sizes) if method == SINE_NETWORK else MLP(**sizes)
+    if method == WAVE_NETWORK:
+        every_layer = tuple(range(len(settings.hidden)))
+        model = MLP(**sizes, at=every_layer, frequencies=settings.frequencies)
+        return CAVIA(model, "mse", settings.wave_lr, settings.inner_steps)
     if method == "CNP":
-        return CNP(model, "mse", inputs=2, outputs=3)
+        return CNP(MLP(**sizes), "mse", inputs=2, outputs=3)
     if method == "MAML":
-        return MAML(model, "mse", settings.maml_lr, settings.inner_steps)
-    rate = settings.siren_lr if method == SINE_NETWORK else settings.cavia_lr
-    return CAVIA(model, "mse", rate, settings.inner_steps)
+        return MAML(MLP(**sizes), "mse", settings.maml_lr, settings.inner_steps)
+    return CAVIA(MLP(**sizes), "mse", settings.cavia_lr, settings.inner_steps)
 
 
 def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., Result]) -> Result:
@@ -127,7 +129,9 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         tasks_per_batch=settings.tasks_per_batch,
         support=settings.train_shots,
         query=settings.query,
-        lr=settings.siren_outer_lr if cell["method"] == SINE_NETWORK else settings.lr,
+        lr=settings.lr,
+        cooldown=settings.cooldown,
+        minutes=settings.minutes or None,
         clip=settings.clip,
         seed=cell["seed"],
         every=settings.every,

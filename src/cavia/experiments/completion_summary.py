@@ -3,8 +3,8 @@
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
 
-SINE_NETWORK = "CAVIA (sine network)"  # beyond the paper: a better network at the same number of context parameters
-METHODS = ("CAVIA", "MAML", "CNP", SINE_NETWORK)
+WAVE_NETWORK = "CAVIA (wave network)"  # beyond the paper: a better network at the same number of context parameters
+METHODS = ("CAVIA", "MAML", "CNP", WAVE_NETWORK)
 PAPER_TABLE2: dict[tuple[str, str], dict[int, float]] = {
     ("CAVIA", "random"): {10: 0.037, 100: 0.014, 1000: 0.006},
     ("CAVIA", "ordered"): {10: 0.053, 100: 0.047, 1000: 0.006},
@@ -16,17 +16,21 @@ PAPER_TABLE2: dict[tuple[str, str], dict[int, float]] = {
 
 
 def _cell(group: list[Result], method: str, order: str, k: int) -> Result | None:
-    """Our mean over seeds beside the paper's number; the sine network, which is not in it, beside CAVIA's."""
+    """Our mean over seeds beside the paper's number; the wave network, which is not in it, beside CAVIA's."""
     lost = not group or any("diverged" in r for r in group)
     if lost:
         return None
     ours = {key: sum(r[name][str(k)] for r in group) / len(group) for key, name in (("mean", "mse"), ("interval",) * 2)}
-    cell: Result = {"ours": ours, "paper": None, "note": f"best at iteration {max(r['best_iteration'] for r in group)}"}
+    cell: Result = {"ours": ours, "paper": None, "note": _which_model(group)}
     known = PAPER_TABLE2[method.partition(" ")[0], order].get(k)
     if known is not None and not group[0]["data"]["source"].startswith("synthetic"):
         cell["paper"] = {"mean": known, "interval": None}
         cell["verdict"] = verdict(ours["mean"], ours["interval"], known, None, higher_is_better=False, digits=3)
     return cell
+
+
+def _which_model(group: list[Result]) -> str:
+    return ", ".join(f"best at iteration {r['best_iteration']} of {r['iterations']}" for r in group)
 
 
 def table2_summary(settings: Settings, results: list[Result]) -> Result:
@@ -40,8 +44,8 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
     table = {
         "caption": "Pixel-wise MSE of whole test pictures, 95 % interval over pictures. One training run serves all "
         f"numbers of known pixels: each batch draws one of {', '.join(map(str, settings.train_shots))}. "
-        f"{settings.iterations} iterations of {settings.tasks_per_batch} pictures; the sine network stands beside "
-        "the paper's CAVIA.",
+        f"{_budget(settings)} batches of {settings.tasks_per_batch} pictures; the wave network (cosine waves of the "
+        "coordinates, and the context in every hidden layer) stands beside the paper's CAVIA.",
         "metric": "MSE",
         "higher_is_better": False,
         "digits": 3,
@@ -49,23 +53,35 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
         "columns": [f"{k} {order}" for order, k in columns],
         "rows": rows,
     }
-    curves = [_curves(order, [r for r in results if r["order"] == order]) for order in settings.orders]
+    timed = settings.minutes > 0
+    curves = [_curves(order, [r for r in results if r["order"] == order], timed) for order in settings.orders]
     return {"tables": [table], "figures": curves, "claims": _claims(columns, rows)}
 
 
-def _curves(order: str, results: list[Result]) -> Result:
-    """The validation error of every method while it trained, of the first seed."""
+def _budget(settings: Settings) -> str:
+    if settings.minutes:
+        return f"{settings.minutes:g} minutes of training for each method (the notes say how many iterations that was),"
+    return f"{settings.iterations} iterations"
+
+
+def _curves(order: str, results: list[Result], timed: bool) -> Result:
+    """The validation error of every method while it trained, of the first seed, over time or over iterations."""
     trained = [r for r in results if r["seed"] == 0 and "curve" in r]
     return {
         "name": f"table2-{order}-curves",
         "caption": f"Validation error during training, {order} pixels, mean over the numbers of known pixels.",
         "kind": "lines",
-        "x_label": "iterations",
+        "x_label": "minutes of training" if timed else "iterations",
         "y_label": "MSE",
         "x_scale": "linear",
         "y_scale": "log",
         "series": [
-            {"label": r["method"], "x": [x for x, _ in r["curve"]], "y": [y for _, y in r["curve"]], "interval": None}
+            {
+                "label": r["method"],
+                "x": [x * (r["seconds"] / r["iterations"] / 60 if timed else 1) for x, _ in r["curve"]],
+                "y": [y for _, y in r["curve"]],
+                "interval": None,
+            }
             for r in trained
         ],
     }
@@ -84,7 +100,7 @@ def _claims(columns: list[tuple[str, int]], rows: list[Result]) -> list[Result]:
         if pairs:
             claims.append(
                 {
-                    "claim": f"CAVIA is at least as good as {other}, trained for as many iterations, in every cell.",
+                    "claim": f"CAVIA is at least as good as {other}, trained with the same budget, in every cell.",
                     "holds": all(round(a, 3) <= round(b, 3) for _, a, b in pairs),
                     "evidence": "; ".join(f"{name}: {a:.4f} against {b:.4f}" for name, a, b in pairs),
                 }

@@ -50,7 +50,7 @@ class Display:
         if self._bars:
             if cell not in self._rows:
                 self._rows[cell] = self._bars.add_task(f"  {cell}", text="")
-            self._bars.update(self._rows[cell], total=state.iterations, completed=state.iteration, text=str(state))
+            self._bars.update(self._rows[cell], total=1.0, completed=state.share, text=str(state))
         elif time.perf_counter() - self._shown.setdefault(cell, self._started) > 60:
             self._shown[cell] = time.perf_counter()
             self.say(f"  {cell}: {state}")

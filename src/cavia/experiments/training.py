@@ -30,6 +30,7 @@ def fit_cell(
         "validation": ended.best_score,
         "best_iteration": ended.best_iteration,
         "seconds": ended.seconds,
+        "iterations": ended.iterations,
         "curve": [[line["iteration"], line["validation"]] for line in RunFolder(place.folder).read_metrics()],
         **measure(),
     }

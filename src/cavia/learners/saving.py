@@ -12,13 +12,12 @@ from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Repti
 from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel
 from cavia.models.mlp import MLP
-from cavia.models.siren import ModulatedSiren
 from cavia.tensor_file import read_tensors, write_tensors
 
 LEARNERS: dict[str, type[Learner]] = {
     cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MetaSGD, Reptile)
 }
-MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (MLP, ModulatedSiren)}
+MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (MLP,)}
 FORMAT = 1
 
 

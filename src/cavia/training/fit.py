@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least
+from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.saving import describe
@@ -48,12 +48,14 @@ def fit(
     lr: float = 1e-3,
     lr_decay: float = 1.0,
     lr_decay_every: int = 5000,
+    cooldown: float = 0.0,
     clip: float | None = 10.0,
     seed: int = 0,
     every: int = 500,
     validation_tasks: int = 100,
     validation_query: int | None = None,
     chunk: int | None = None,
+    minutes: float | None = None,
     compile: str | bool = "auto",
     run_dir: str | PathLike[str] | None = None,
     tensorboard: bool = True,
@@ -64,6 +66,7 @@ def fit(
     support, query:      points per task to adapt on and to train on. Of several numbers for support, one is drawn for
                          each batch (a number that stands twice, twice as often), and validation averages over them.
     lr, lr_decay:        outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
+    cooldown:            share of the run, at its end, in which the rate also falls linearly to 0.
     clip:                every element of the meta-gradient is clamped to ±clip; None: not at all.
     seed:                which tasks are drawn; the same seed gives the same run.
     every:               iterations between lines in metrics.jsonl, validations and checkpoints.
@@ -71,6 +74,8 @@ def fit(
                          0: no validation, the last model stays.
     validation_query:    query points of each of them, by default as many as in training.
     chunk:               tasks at a time: memory is bounded by a chunk, the gradient is the same.
+    minutes:             end the run after so much training time if `iterations` are not done by then. Such a run is not
+                         the same to the bit when it is run again.
     compile:             True, False, or "auto": compile the whole step if the run is long, or say why not.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
@@ -79,6 +84,8 @@ def fit(
     require_at_least("iterations", iterations, 1)
     if chunk is not None:
         require_at_least("chunk", chunk, 1)
+    if minutes is not None:
+        require_positive("minutes", minutes)
     if compile is not True and compile is not False and compile != "auto":
         raise CaviaError(f'compile must be True, False or "auto", got {compile!r}')
     settings = FitSettings(
@@ -88,6 +95,7 @@ def fit(
         lr,
         lr_decay,
         lr_decay_every,
+        cooldown,
         clip,
         seed,
         every,
@@ -99,7 +107,7 @@ def fit(
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     with folder.lock() if folder else nullcontext(), stop_requests() as stop:
-        run = _Run(learner, family, iterations, settings, folder)
+        run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
         run.resume()
@@ -115,9 +123,16 @@ class _Run:
     take_step: Callable[[TaskBatch], Tensor]
 
     def __init__(
-        self, learner: Learner, family: TaskFamily, iterations: int, settings: FitSettings, folder: RunFolder | None
+        self,
+        learner: Learner,
+        family: TaskFamily,
+        iterations: int,
+        settings: FitSettings,
+        folder: RunFolder | None,
+        seconds: float,
     ):
-        self.learner, self.family, self.iterations, self.settings = learner, family, iterations, settings
+        self.learner, self.family, self.settings = learner, family, settings
+        self.iterations, self.seconds = iterations, seconds
         self.device = device_of(learner)
         self.generator = seeded_generator(settings.seed, "train")
         self.state = TrainingState()
@@ -148,12 +163,17 @@ class _Run:
                 raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {why}") from error
         self.folder.forget_metrics_after(self.state.iteration)
 
+    @property
+    def share(self) -> float:
+        """How much of the run is done, of its iterations or of its time; at 1 it ends."""
+        return max(self.state.iteration / self.iterations, self.state.seconds / self.seconds)
+
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
         clock = Clock(state.seconds)
-        while state.iteration < self.iterations:
-            if settings.lr_decay != 1:
-                self.step.lr.fill_(settings.lr_at(state.iteration))
+        while self.share < 1:
+            if settings.lr_decay != 1 or settings.cooldown:
+                self.step.lr.fill_(settings.lr_at(state.iteration, self.share))
             batch = self.family.sample(settings.tasks_per_batch, self._support(), settings.query, self.generator)
             loss = self.take_step(batch.to(self.device)).item()
             if not math.isfinite(loss):
@@ -162,11 +182,11 @@ class _Run:
             state.interval_loss += loss
             state.interval_count += 1
             state.seconds = clock.seconds()
-            if state.iteration % settings.every == 0 or state.iteration == self.iterations:
+            if state.iteration % settings.every == 0 or self.share >= 1:
                 log(self._record())
-            if clock.time_to_show() or state.iteration == self.iterations:
-                show(clock.progress(state.iteration, self.iterations, loss, state.score))
-            if stop.made and state.iteration < self.iterations:
+            if clock.time_to_show() or self.share >= 1:
+                show(clock.progress(state.iteration, self.iterations, loss, state.score, self.share))
+            if stop.made and self.share < 1:
                 raise Interrupted(self._stopped())
 
     def _support(self) -> int:

@@ -19,12 +19,13 @@ class Progress:
     score: float | None  # of the last validation
     per_second: float
     seconds_left: float
+    share: float  # how much of the run is done
 
     def __str__(self) -> str:
         score = "" if self.score is None else f"  validation {self.score:.4f}"
         return (
             f"iteration {self.iteration}/{self.iterations}  loss {self.loss:.4f}{score}  "
-            f"{self.per_second:.0f} it/s  {clock(self.seconds_left)} left"
+            f"{self.per_second:.3g} it/s  {clock(self.seconds_left)} left"
         )
 
 
@@ -36,7 +37,7 @@ class Clock:
         self._zero = now - seconds
         self._between = between
         self._next = now
-        self._first: tuple[int, float] | None = None  # after the first step, which may have compiled
+        self._first: tuple[int, float, float] | None = None  # after the first step, which may have compiled
 
     def seconds(self) -> float:
         """Seconds since the run first started, without the pauses between sessions."""
@@ -49,15 +50,15 @@ class Clock:
         self._next = time.perf_counter() + self._between
         return True
 
-    def progress(self, iteration: int, iterations: int, loss: float, score: float | None) -> Progress:
+    def progress(self, iteration: int, iterations: int, loss: float, score: float | None, share: float) -> Progress:
         """Where the run stands, with the speed since this session's first step."""
         seconds = self.seconds()
         if self._first is None:
-            self._first = (iteration, seconds)
-        done, took = iteration - self._first[0], seconds - self._first[1]
+            self._first = (iteration, share, seconds)
+        done, gained, took = iteration - self._first[0], share - self._first[1], seconds - self._first[2]
         per_second = done / took if took > 0 and done else 0.0
-        left = (iterations - iteration) / per_second if per_second else float("nan")
-        return Progress(iteration, iterations, loss, score, per_second, left)
+        left = (1 - share) * took / gained if gained > 0 else float("nan")
+        return Progress(iteration, iterations, loss, score, per_second, left, share)
 
 
 Show: TypeAlias = Callable[[Progress], None]
@@ -97,7 +98,7 @@ def _bar(title: str) -> Iterator[Show]:
         bar = bars.add_task(title, text="starting")
 
         def show(state: Progress) -> None:
-            bars.update(bar, total=state.iterations, completed=state.iteration, text=str(state))
+            bars.update(bar, total=1.0, completed=state.share, text=str(state))
 
         yield show
 
@@ -107,7 +108,7 @@ def _lines(title: str) -> Show:
     last = [-1]
 
     def show(state: Progress) -> None:
-        tenth = 10 * state.iteration // state.iterations
+        tenth = int(10 * state.share)
         if tenth > last[0]:
             last[0] = tenth
             print(f"{title}: {state}", file=sys.stderr, flush=True)

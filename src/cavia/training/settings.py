@@ -16,6 +16,7 @@ class FitSettings:
     lr: float
     lr_decay: float
     lr_decay_every: int
+    cooldown: float
     clip: float | None
     seed: int
     every: int
@@ -31,6 +32,8 @@ class FitSettings:
             require_positive(name, getattr(self, name))
         for count in self.support_counts:
             require_at_least("support", count, 1)
+        if not 0 <= self.cooldown <= 1:
+            raise CaviaError(f"cooldown must be a share of the run, from 0 to 1, got {self.cooldown}")
         if not self.support_counts:
             raise CaviaError("support must name at least one number of points, got none")
 
@@ -39,6 +42,7 @@ class FitSettings:
         """The numbers of support points that a batch may have."""
         return list(self.support) if isinstance(self.support, Sequence) else [self.support]
 
-    def lr_at(self, iteration: int) -> float:
-        """The outer learning rate after so many iterations."""
-        return self.lr * self.lr_decay ** (iteration // self.lr_decay_every)
+    def lr_at(self, iteration: int, share: float) -> float:
+        """The outer learning rate after so many iterations, which are this share of the run."""
+        decayed = self.lr * self.lr_decay ** (iteration // self.lr_decay_every)
+        return decayed * min(1.0, (1 - share) / self.cooldown) if self.cooldown else decayed
