@@ -25,6 +25,7 @@ class ImageSet:
     source: what they are, in a word or two, for a run's config.json.
     pixels: split → uint8 [N, size, size, 3]; a memory map if they come from files.
     names:  split → the N file names, relative to the data set's folder; empty if there are no files.
+    labels: split → the class of each of the N pictures; empty if they have none.
 
     >>> images = ImageSet.from_array(np.zeros((10, 32, 32, 3), np.uint8))
     >>> {split: len(pixels) for split, pixels in images.pixels.items()}
@@ -34,6 +35,7 @@ class ImageSet:
     source: str
     pixels: Mapping[str, np.ndarray]
     names: Mapping[str, list[str]] = field(default_factory=dict)
+    labels: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if set(self.pixels) != set(SPLITS):
@@ -43,6 +45,11 @@ class ImageSet:
                 raise CaviaError(
                     f"pictures must be uint8 [N, size, size, 3] of one size, got {array.dtype} "
                     f"{list(array.shape)} in {split!r}"
+                )
+            if self.labels and len(self.labels.get(split, ())) != len(array):
+                raise CaviaError(
+                    f"every picture needs one label, got {len(self.labels.get(split, ()))} labels for the "
+                    f"{len(array)} pictures in {split!r}"
                 )
 
     @classmethod
@@ -61,8 +68,10 @@ class ImageSet:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says of the pictures: their source and the number in each split, but no paths."""
-        return {"source": self.source, **{split: len(self.pixels[split]) for split in SPLITS}}
+        """What config.json says of the pictures: source, number in each split, number of classes, but no paths."""
+        counts = {split: len(self.pixels[split]) for split in SPLITS}
+        classes = {"classes": {split: len(set(self.labels[split])) for split in SPLITS}} if self.labels else {}
+        return {"source": self.source, **counts, **classes}
 
     def of(self, split: str) -> np.ndarray:
         """The pictures [N, size, size, 3] of a split, which must have some."""
@@ -99,7 +108,7 @@ def read_celeba(root: Path, size: int, cache: Path | None = None) -> ImageSet:
     if len(pictures) < len(listed):
         missing = len(listed) - len(pictures)
         warnings.warn(f"{folder} lacks {missing} of the {len(listed)} pictures listed; they are left out", stacklevel=2)
-    return _decoded("CelebA", folder, pictures, size, cache)
+    return decoded_set("CelebA", folder, pictures, size, cache)
 
 
 def _partition(path: Path) -> Iterator[Picture]:
@@ -120,7 +129,7 @@ def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:
     """
     if not root.is_dir():
         raise CaviaError(f"there is no folder {root}")
-    names = sorted(_picture_files(root))
+    names = sorted(picture_files(root))
     if (root / "train").is_dir():
         tops = [(name, name.partition("/")[0]) for name in names]
         pictures = [Picture(name, top) for name, top in tops if top in SPLITS]
@@ -128,10 +137,10 @@ def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:
         pictures = [Picture(name, _split_by_hash(name)) for name in names]
     if not pictures:
         raise CaviaError(f"there are no pictures in {root}")
-    return _decoded("folder", root, pictures, size, cache)
+    return decoded_set("folder", root, pictures, size, cache)
 
 
-def _picture_files(root: Path) -> Iterator[str]:
+def picture_files(root: Path) -> Iterator[str]:
     """Paths relative to root, with /, of the files whose ending is that of a format that Pillow can open."""
     from PIL import Image
 
@@ -148,11 +157,14 @@ def _split_by_hash(name: str) -> str:
     return "train" if tenth < 8 else SPLITS[tenth - 7]
 
 
-def _decoded(source: str, root: Path, pictures: list[Picture], size: int, cache: Path | None) -> ImageSet:
+def decoded_set(source: str, root: Path, pictures: list[Picture], size: int, cache: Path | None) -> ImageSet:
+    """The pictures that can be read, size × size, by split and name; with labels if all of them have one."""
     pictures = sorted(pictures, key=lambda picture: (SPLITS.index(picture.split), picture.name))
     kept, pixels = decode(root, pictures, size, cache)
     counts = [sum(picture.split == split for picture in kept) for split in SPLITS]
     bounds = np.cumsum([0, *counts])
     parts = dict(zip(SPLITS, pairwise(bounds.tolist()), strict=True))
     names = {split: [picture.name for picture in kept[a:b]] for split, (a, b) in parts.items()}
-    return ImageSet(source, {split: pixels[a:b] for split, (a, b) in parts.items()}, names)
+    known = [picture.label for picture in kept if picture.label is not None]
+    labels = {split: known[a:b] for split, (a, b) in parts.items()} if len(known) == len(kept) else {}
+    return ImageSet(source, {split: pixels[a:b] for split, (a, b) in parts.items()}, names, labels)

@@ -24,6 +24,7 @@ from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes about 20 s and saves 2 ms or more of a sine step
+WORTH_COMPILING_MINUTES = 60  # for large steps it takes minutes, and saves a third
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def fit(
         query if validation_query is None else validation_query,
     )
     folder = None if run_dir is None else RunFolder(Path(run_dir))
-    use_compiler = compile is True or (compile == "auto" and iterations >= WORTH_COMPILING)
+    is_long = iterations >= WORTH_COMPILING and (minutes is None or minutes >= WORTH_COMPILING_MINUTES)
+    use_compiler = compile is True or (compile == "auto" and is_long)
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     with folder.lock() if folder else nullcontext(), stop_requests() as stop:
