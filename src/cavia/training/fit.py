@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavia.allocator import keep_freed_memory
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
@@ -108,6 +109,7 @@ def fit(
     use_compiler = compile is True or (compile == "auto" and is_long)
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
+    keep_freed_memory()
     with folder.lock() if folder else nullcontext(), stop_requests() as stop:
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
