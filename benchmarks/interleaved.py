@@ -5,6 +5,8 @@ round can be trusted where times cannot.
 """
 
 import copy
+import ctypes
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +14,15 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import cavia
+from cavia.allocator import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD, MIB, keep_freed_memory
 from cavia.training.step import MetaStep
 
 LR, CLIP = 1e-3, 10.0
+M_MMAP_THRESHOLD = -3
+SIDE = 1024  # of the square matrices whose product is the machine's peak
 
 Step: TypeAlias = Callable[[cavia.TaskBatch], object]
 
@@ -131,3 +137,47 @@ def spread(values: Sequence[float], digits: int) -> dict[str, float]:
 def times_faster(times: Mapping[str, Sequence[float]], names: Sequence[str]) -> dict[str, dict[str, float]]:
     """How many times faster than the recipe each contestant is, round by round."""
     return {name: spread([r / t for r, t in zip(times["recipe"], times[name], strict=True)], 1) for name in names}
+
+
+def keeping_memory(action: Callable[[], object]) -> Callable[[], object]:
+    """The action with freed memory kept, as `cavia.fit` has it."""
+
+    def kept() -> object:
+        keep_freed_memory.__wrapped__()
+        return action()
+
+    return kept
+
+
+def returning_memory(action: Callable[[], object]) -> Callable[[], object]:
+    """The action with the settings that glibc arrives at by itself, after its first large tensors."""
+
+    def returned() -> object:
+        mallopt = ctypes.CDLL(None).mallopt
+        for name, value in {
+            M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 * MIB, M_TRIM_THRESHOLD: 64 * MIB, M_TOP_PAD: 128 * 1024
+        }.items():  # fmt: skip
+            mallopt(name, value)
+        return action()
+
+    return returned
+
+
+def matrix_product() -> tuple[Callable[[], object], int]:
+    """Ten products of large matrices, as an action for `in_turns`: the machine's peak."""
+    a, b = torch.randn(2, SIDE, SIDE)
+    return lambda: [torch.mm(a, b) for _ in range(10)], 10
+
+
+def count_operations(action: Callable[[], object]) -> int:
+    """Floating-point operations of its matrix products and convolutions; a multiplication and an addition are two."""
+    with FlopCounterMode(display=False) as counter:
+        action()
+    return counter.get_total_flops()
+
+
+def raised_peak(action: Callable[[], object]) -> float:
+    """By how many MB the action raises the peak memory of the process, which must be a new one."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    action()
+    return round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)

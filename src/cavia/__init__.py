@@ -6,12 +6,16 @@ from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.inner import adapt
+from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat, FiLM
+from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.tasks.completion import Completion
+from cavia.tasks.episodes import Episodes
+from cavia.tasks.glyphs import synthetic_glyphs
 from cavia.tasks.images import ImageSet
 from cavia.tasks.sine import Sine
 from cavia.tasks.synthetic import synthetic_faces
@@ -30,14 +34,18 @@ __all__ = [
     "Completion",
     "Concat",
     "ContextModel",
+    "ConvNet",
     "Diverged",
+    "Episodes",
     "Evaluation",
     "FiLM",
     "FitResult",
     "ImageSet",
     "Interrupted",
     "Learner",
+    "MatchingNets",
     "MetaSGD",
+    "ProtoNets",
     "Reptile",
     "Sine",
     "TaskBatch",
@@ -47,4 +55,5 @@ __all__ = [
     "fit",
     "load",
     "synthetic_faces",
+    "synthetic_glyphs",
 ]

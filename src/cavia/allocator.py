@@ -23,4 +23,5 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError):
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 * MIB}
-    return all([mallopt(name, value) for name, value in settings.items()])
+    taken = [mallopt(name, value) for name, value in settings.items()]
+    return all(taken)

@@ -82,6 +82,7 @@ def _parser() -> _Parser:
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     run.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
     run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
+    run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
     run.set_defaults(action=_run)
 
@@ -155,6 +156,8 @@ def _run(options: argparse.Namespace) -> None:
     from cavia.experiments.workers import Order
 
     budget = "full" if options.full else "quick"
+    if options.filters:
+        options.set = [f"filters={options.filters}", *options.set]
     find(options.experiment).settings(budget, options.set)  # misuse shows before anything is written
     _check_device(options.device)
     order = Order(

@@ -51,7 +51,8 @@ def test_whole_test_pictures_are_scored_and_no_more_than_there_are(tmp_path):
 
 def result(method, order="random", mse=0.0371, source="CelebA", **changes):
     return {
-        "method": method, "order": order, "seed": 0, "best_iteration": 40, "iterations": 50, "seconds": 120.0, "data": {"source": source},
+        "method": method, "order": order, "seed": 0, "best_iteration": 40, "iterations": 50, "seconds": 120.0,
+        "data": {"source": source},
         "mse": {"10": mse, "50": mse}, "interval": {"10": 0.0001, "50": 0.0001}, "curve": [[20, 0.05], [40, 0.04]],
     } | changes  # fmt: skip
 

@@ -57,8 +57,8 @@ def evaluate(
     learner: Learner,
     family: TaskFamily,
     tasks: int = 1000,
-    support: int = 10,
-    query: int = 100,
+    support: int | None = None,
+    query: int | None = None,
     steps: int | None = None,
     seed: int = 0,
     split: str = "test",
@@ -66,6 +66,7 @@ def evaluate(
 ) -> Evaluation:
     """Adapt to unseen tasks and score them on their query points.
 
+    support, query: points per task, by default the family's own numbers if it has them, else 10 and 100.
     steps: gradient steps, by default as many as in training; every number from 0 to it is scored.
     seed:  which tasks are drawn from the split.
     chunk: tasks at a time, to bound memory; by default all at once.
@@ -73,11 +74,16 @@ def evaluate(
     require_at_least("tasks", tasks, 1)
     steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
     chunk = require_at_least("chunk", tasks if chunk is None else chunk, 1)
-    batch = family.sample(tasks, support, query, seeded_generator(seed, split), split)
+    support = getattr(family, "support", 10) if support is None else support
+    query = getattr(family, "query", 100) if query is None else query
+    at_a_time = getattr(family, "at_a_time", tasks)  # what is held in memory; never more for a larger number of tasks
+    generator, scores = seeded_generator(seed, split), []
     was_training = learner.training
     learner.eval()
     try:
-        scores = [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
+        for start in range(0, tasks, at_a_time):
+            batch = family.sample(min(at_a_time, tasks - start), support, query, generator, split)
+            scores += [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
     finally:
         learner.train(was_training)
     return Evaluation("accuracy" if learner.loss == "cross_entropy" else _name(learner), torch.cat(scores, 1).cpu())

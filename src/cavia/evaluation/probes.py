@@ -33,3 +33,19 @@ def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:
     nearest = distances.topk(neighbours, largest=False).indices  # [T, neighbours]
     residual = (values - values[nearest].mean(1)).square().mean()
     return (1 - residual / values.var(correction=0)).item()
+
+
+def neighbour_agreement(points: Tensor) -> float:
+    """How often the nearest of all points is another one of the same task: points [T, R, C], R of each task → 0 … 1."""
+    tasks, each = points.shape[:2]
+    distances = torch.cdist(points.flatten(0, 1), points.flatten(0, 1)).fill_diagonal_(float("inf"))
+    nearest = distances.argmin(1) // each  # [T·R], the task that it belongs to
+    own = torch.arange(tasks, device=points.device).repeat_interleave(each)
+    return (nearest == own).float().mean().item()
+
+
+def plane(points: Tensor) -> Tensor:
+    """The two directions in which points [N, C] vary most (their first principal components): [N, 2]."""
+    centred = points - points.mean(0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    return centred @ directions[:2].T

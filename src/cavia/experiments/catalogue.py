@@ -1,11 +1,11 @@
 """All experiments by name."""
 
 from cavia.errors import CaviaError, closest
-from cavia.experiments import completion, sine
+from cavia.experiments import completion, fewshot, sine
 from cavia.experiments.base import Experiment
 
 CATALOGUE: dict[str, Experiment] = {
-    experiment.id: experiment for experiment in (*sine.EXPERIMENTS, *completion.EXPERIMENTS)
+    experiment.id: experiment for experiment in (*sine.EXPERIMENTS, *completion.EXPERIMENTS, *fewshot.EXPERIMENTS)
 }
 
 

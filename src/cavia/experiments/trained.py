@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from cavia.errors import CaviaError, closest
 from cavia.experiments.base import Data
 from cavia.experiments.completion import open_pictures
+from cavia.experiments.fewshot import MINI_IMAGENET, OMNIGLOT, episodes
 from cavia.learners.base import Learner
 from cavia.learners.saving import load
 from cavia.tasks.batch import TaskFamily
@@ -53,7 +54,11 @@ def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:
     if name == "Completion":
         synthetic = settings["images"]["source"].startswith("synthetic")
         return Completion(open_pictures(Data(root, synthetic)), settings["size"], settings["order"])
-    raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion'])}")
+    if name == "Episodes":
+        source = OMNIGLOT if settings["channels"] == 1 else MINI_IMAGENET
+        synthetic = settings["images"]["source"].startswith("synthetic")
+        return episodes(source, Data(root, synthetic), settings["ways"], settings["shots"], settings["queries"])
+    raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion', 'Episodes'])}")
 
 
 def _model_file(path: Path) -> Path:

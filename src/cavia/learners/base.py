@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from cavia.errors import CaviaError, require_at_least
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss, find_loss, mean_over_points, without_padding
-from cavia.models.base import ContextModel
+from cavia.models.base import ContextModel, NormedModel
 from cavia.tasks.batch import TaskBatch, check_points, shape
+
+STATISTICS = "statistics"  # the name among a task's fast parameters of what its norms need; no step moves it
 
 
 class Learner(nn.Module, ABC):
@@ -34,6 +36,11 @@ class Learner(nn.Module, ABC):
         self.model = model
         self.loss = loss
         self.point_loss = find_loss(loss)
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """True if `fast` must hold the statistics of the support points, for the norms of the model."""
+        return isinstance(self.model, NormedModel) and self.model.keeps_statistics
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -92,6 +99,11 @@ class Learner(nn.Module, ABC):
         own = next((p.dtype for p in self.parameters() if p.is_floating_point()), x.dtype)
         if x.is_floating_point() and x.dtype != own:
             raise CaviaError(f"x is {x.dtype} but the learner is {own}; convert one of them, for instance x.to({own})")
+        if mask is not None and isinstance(self.model, NormedModel):
+            raise CaviaError(
+                f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
+                "task the same number of points and no mask"
+            )
         return self.infer(without_padding(x, mask), y, mask, steps, fast)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -1,15 +1,16 @@
 """Every method that adapts by gradient, as a choice of what moves, how far, and what the outer loop trains."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
-from cavia.learners.base import Learner
+from cavia.learners.base import STATISTICS, Learner
 from cavia.learners.inner import Fast, adapt
 from cavia.learners.losses import PointLoss, without_padding
-from cavia.models.base import ContextModel
+from cavia.models.base import ContextModel, NormedModel
 from cavia.tasks.batch import TaskBatch, shape
 
 CONTEXT = "context"  # the name of φ among the fast parameters; weights have their names in the model
@@ -67,15 +68,21 @@ class GradientLearner(Learner):
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
         if fast is None:
             fast = {name: value.expand(len(x), *value.shape) for name, value in self._start().items()}
+        fast = {name: value for name, value in fast.items() if name != STATISTICS}
         self._check(x, fast)
         predict = self.predictor(x)
-        return adapt(
+        fast = adapt(
             lambda moved: self.mean_loss(predict(moved), y, mask), fast, self.step_size(), steps, self.first_order
         )
+        return fast | ({STATISTICS: self._statistics(x, fast)} if self.keeps_statistics else {})
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        given = fast.get(STATISTICS) if self.keeps_statistics else None
+        if self.keeps_statistics and given is None:
+            raise CaviaError(f"fast must hold the {STATISTICS} of the support points, as `adapt` returns it")
+        fast = {name: value for name, value in fast.items() if value is not given}
         self._check(x, fast)
-        return self.predictor(x)(fast)
+        return self.predictor(x, given)(fast)
 
     def _check(self, x: Tensor, fast: Fast) -> None:
         """Raise unless `fast` is this learner's, for as many tasks as x [T, N, ...] has."""
@@ -89,18 +96,48 @@ class GradientLearner(Learner):
                     f"got {shape(value)}"
                 )
 
-    def predictor(self, x: Tensor) -> Callable[[Fast], Tensor]:
-        """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here."""
+    def predictor(self, x: Tensor, statistics: Tensor | None = None) -> Callable[[Fast], Tensor]:
+        """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here.
+
+        statistics: [T, ...], what a `NormedModel` normalises x by, if not by its own statistics.
+        """
+        given: Any = () if statistics is None else (statistics,)
         if self.fast_names == (CONTEXT,):
-            features = self.model.stem(x)
-            return lambda fast: self.model.head(features, fast[CONTEXT])
+            features = self.model.stem(x, *given)
+            return lambda fast: self.model.head(features, fast[CONTEXT], *given)
+        return lambda fast: self._task_by_task(self.model, "", fast, x, *given)
 
-        def one_task(fast: Fast, x: Tensor) -> Tensor:  # x [N, ...]
-            weights = {name: value for name, value in fast.items() if name != CONTEXT}
+    def _statistics(self, x: Tensor, fast: Fast) -> Tensor:
+        """The statistics of the support points x [T, N, ...] in the adapted network: [T, ...]."""
+        reader = _StatisticsReader(self.model)  # type: ignore[arg-type]  # keeps_statistics says that it is one
+        if self.fast_names == (CONTEXT,):
+            return reader(x, fast[CONTEXT])
+        return self._task_by_task(reader, "model.", fast, x)
+
+    def _task_by_task(self, module: nn.Module, prefix: str, fast: Fast, *points: Tensor) -> Tensor:
+        """module(points[0], context, *points[1:]) with each task's own weights, whose names get the prefix."""
+
+        def one_task(fast: Fast, x: Tensor, *more: Tensor) -> Tensor:  # x [N, ...]
+            weights = {prefix + name: value for name, value in fast.items() if name != CONTEXT}
             context = fast.get(CONTEXT, self.initial_context)
-            return torch.func.functional_call(self.model, weights, (x.unsqueeze(0), context.unsqueeze(0))).squeeze(0)
+            inputs = tuple(value.unsqueeze(0) for value in (x, context, *more))
+            return torch.func.functional_call(module, weights, inputs).squeeze(0)
 
-        return lambda fast: torch.func.vmap(one_task, randomness="different")(fast, x)
+        if len(points[0]) == 1:  # nothing to vectorise over, and vmap makes convolutions slower
+            alone = {name: value.squeeze(0) for name, value in fast.items()}
+            return one_task(alone, *(value.squeeze(0) for value in points)).unsqueeze(0)
+        return torch.func.vmap(one_task, randomness="different")(fast, *points)
+
+
+class _StatisticsReader(nn.Module):
+    """`statistics` of a model as a forward pass, which is what torch.func can call with other weights."""
+
+    def __init__(self, model: NormedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.model.statistics(x, context)
 
 
 class CAVIA(GradientLearner):
@@ -233,7 +270,7 @@ class Reptile(GradientLearner):
         losses = self.mean_loss(self.predict(without_padding(x, mask), fast), y, mask).detach()
         # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
         start = self._start()
-        pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in fast]).sum(0)
+        pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in start]).sum(0)
         pull = pull / (2 * self.inner_lr)
         return losses + (pull - pull.detach())
 

@@ -10,14 +10,16 @@ from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.losses import PointLoss
+from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.models.base import ContextModel
+from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.tensor_file import read_tensors, write_tensors
 
 LEARNERS: dict[str, type[Learner]] = {
-    cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MetaSGD, Reptile)
+    cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MatchingNets, MetaSGD, ProtoNets, Reptile)
 }
-MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (MLP,)}
+MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (ConvNet, MLP)}
 FORMAT = 1
 
 

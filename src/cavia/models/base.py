@@ -27,3 +27,29 @@ class ContextModel(nn.Module, ABC):
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
         """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
         return self.head(self.stem(x), context)
+
+
+class NormedModel(ContextModel):
+    """A network with batch norm, whose statistics are those of the points at hand or are given.
+
+    keeps_statistics: True if a task's query points are normalised by the statistics of its support points, which are
+                      then part of what adaptation returns.
+    """
+
+    keeps_statistics: bool
+
+    @abstractmethod
+    def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor: ...
+
+    @abstractmethod
+    def head(self, h: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor: ...
+
+    @abstractmethod
+    def statistics(self, x: Tensor, context: Tensor) -> Tensor:
+        """The statistics of each task's points x [T, N, ...] under its context [T, C]: [T, ...]."""
+
+    def observe(self, x: Tensor) -> None:
+        """Take note of training points x [T, N, ...], once an iteration, for statistics that outlive it."""
+
+    def forward(self, x: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
+        return self.head(self.stem(x, statistics), context, statistics)

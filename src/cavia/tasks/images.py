@@ -70,7 +70,7 @@ class ImageSet:
     def settings(self) -> dict[str, Any]:
         """What config.json says of the pictures: source, number in each split, number of classes, but no paths."""
         counts = {split: len(self.pixels[split]) for split in SPLITS}
-        classes = {"classes": {split: len(set(self.labels[split])) for split in SPLITS}} if self.labels else {}
+        classes = {"classes": {split: len(set(self.labels.get(split, ()))) for split in SPLITS}} if self.labels else {}
         return {"source": self.source, **counts, **classes}
 
     def of(self, split: str) -> np.ndarray:

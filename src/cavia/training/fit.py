@@ -45,8 +45,8 @@ def fit(
     iterations: int,
     *,
     tasks_per_batch: int = 25,
-    support: int | Sequence[int] = 10,
-    query: int = 10,
+    support: int | Sequence[int] | None = None,
+    query: int | None = None,
     lr: float = 1e-3,
     lr_decay: float = 1.0,
     lr_decay_every: int = 5000,
@@ -65,8 +65,9 @@ def fit(
 ) -> FitResult:
     """Meta-train the learner in place: Adam on the mean query loss of a new batch of tasks at each iteration.
 
-    support, query:      points per task to adapt on and to train on. Of several numbers for support, one is drawn for
-                         each batch (a number that stands twice, twice as often), and validation averages over them.
+    support, query:      points per task to adapt on and to train on, by default the family's own numbers if it has
+                         them, else 10. Of several numbers for support, one is drawn for each batch (a number that
+                         stands twice, twice as often), and validation averages over them.
     lr, lr_decay:        outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
     cooldown:            share of the run, at its end, in which the rate also falls linearly to 0.
     clip:                every element of the meta-gradient is clamped to ±clip; None: not at all.
@@ -90,6 +91,8 @@ def fit(
         require_positive("minutes", minutes)
     if compile is not True and compile is not False and compile != "auto":
         raise CaviaError(f'compile must be True, False or "auto", got {compile!r}')
+    support = getattr(family, "support", 10) if support is None else support
+    query = getattr(family, "query", 10) if query is None else query
     settings = FitSettings(
         tasks_per_batch,
         support,

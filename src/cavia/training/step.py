@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
+from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
@@ -55,6 +56,9 @@ class MetaStep:
     def __call__(self, batch: TaskBatch) -> Tensor:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
         with torch.no_grad():
+            if isinstance(self.learner.model, NormedModel):
+                for part in batch.split(self.chunk or len(batch)):
+                    self.learner.model.observe(part.query_x)
             return self._step(batch)
 
     def or_uncompiled(self, batch: TaskBatch) -> Tensor:

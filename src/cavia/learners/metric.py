@@ -1,0 +1,108 @@
+"""Methods that classify by nearness to the support points in a learned space; nothing moves by gradient."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.learners.base import STATISTICS, Learner
+from cavia.learners.inner import Fast
+from cavia.learners.losses import PointLoss
+from cavia.models.base import ContextModel
+from cavia.tasks.batch import shape
+
+
+class MetricLearner(Learner):
+    """Embeds points with its model and compares; labels are whole numbers from 0 to ways − 1.
+
+    model: the embedding, x [T, N, ...] → [T, N, F], for instance ConvNet(ways=0, context=0). A context stays at 0.
+    ways:  the number of classes of a task.
+    """
+
+    inner_steps = 1  # reading the support set once more would change nothing
+
+    def __init__(self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5):
+        super().__init__(model, loss)
+        self.ways = require_at_least("ways", ways, 2)
+
+    def embed(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """x [T, N, ...] → [T, N, F]; statistics: what a `NormedModel` normalises by, if not by its own."""
+        given: Any = () if statistics is None else (statistics,)
+        embedded: Tensor = self.model(x, x.new_zeros(len(x), self.model.context), *given)
+        return embedded.flatten(2)
+
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        """Support points x [T, K, ...] with labels y [T, K] → what queries are compared with; no steps: as if none."""
+        if y.ndim != 2 or y.is_floating_point() or y.is_complex():
+            raise CaviaError(
+                f"{type(self).__name__} needs whole-number labels [tasks, points], got {y.dtype} {shape(y)}"
+            )
+        if steps == 0 and fast is not None:
+            return fast
+        labels = one_hot(y, self.ways).to(next(self.parameters()).dtype)  # [T, K, ways]
+        if mask is not None:
+            labels = labels * mask.unsqueeze(-1)
+        kept = self._kept(self.embed(x), labels if steps else torch.full_like(labels, 1 / self.ways))
+        if self.keeps_statistics:
+            kept[STATISTICS] = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
+        return kept
+
+    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        """Logits [T, N, ways] of points x [T, N, ...]."""
+        tasks = len(next(iter(fast.values())))
+        if tasks != len(x):
+            raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast {tasks}")
+        return self._compare(self.embed(x, fast.get(STATISTICS)), fast)
+
+    @abstractmethod
+    def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
+        """What is kept of support points [T, K, F] with label weights [T, K, ways]."""
+
+    @abstractmethod
+    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+        """Logits [T, N, ways] of query points [T, N, F]."""
+
+
+class ProtoNets(MetricLearner):
+    """Prototypical Networks (Snell et al., 2017): the nearer to the mean of a class's support points, the likelier.
+
+    >>> learner = ProtoNets(ConvNet(ways=0, image=28, channels=1, context=0), ways=5)
+    >>> learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)["prototypes"].shape
+    torch.Size([3, 5, 32])
+    """
+
+    def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
+        sums = labels.transpose(1, 2) @ embedded  # [T, ways, F]
+        return {"prototypes": sums / labels.sum(1).clamp(min=1e-12).unsqueeze(-1)}
+
+    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+        """−‖e − p‖², the squared Euclidean distance to each prototype."""
+        prototypes = fast["prototypes"]
+        products = embedded @ prototypes.transpose(1, 2)  # [T, N, ways]
+        return 2 * products - embedded.square().sum(-1, keepdim=True) - prototypes.square().sum(-1).unsqueeze(1)
+
+
+class MatchingNets(MetricLearner):
+    """Matching Networks (Vinyals et al., 2016): each support point votes for its class, the more the more alike it is.
+
+    scale: the cosine similarity is multiplied by it before the softmax; the original has 1, which trains slowly.
+    """
+
+    def __init__(
+        self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5, scale: float = 10.0
+    ):
+        super().__init__(model, loss, ways)
+        self.scale = require_positive("scale", scale)
+
+    def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
+        return {"embeddings": normalize(embedded, dim=-1), "labels": labels}
+
+    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+        """The logarithm of each class's share of the votes."""
+        similarity = normalize(embedded, dim=-1) @ fast["embeddings"].transpose(1, 2)  # [T, N, K], cosines
+        no_vote = fast["labels"].sum(-1).unsqueeze(1) == 0  # padding
+        votes = (self.scale * similarity).masked_fill(no_vote, -torch.inf).softmax(-1)
+        return (votes @ fast["labels"]).clamp(min=1e-12).log()

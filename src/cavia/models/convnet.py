@@ -1,0 +1,139 @@
+"""The network of the few-shot experiments: four convolutions, modulated by the context (Section 5.2)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, relu
+
+from cavia.errors import CaviaError, closest, require_at_least
+from cavia.models.base import NormedModel
+from cavia.models.conditioning import FiLM
+from cavia.models.norm import TaskNorm
+
+BLOCKS = 4
+NORMS = ("task", "support", "running")
+MOMENTUM = 0.1  # of the running statistics
+
+
+class ConvNet(NormedModel):
+    """Four blocks of convolution, norm, max-pool, (FiLM,) ReLU, then a linear layer on what is left of the picture.
+
+    x [T, N, channels, image, image], context [T, C] → logits [T, N, ways].
+
+    ways:     classes; 0: no linear layer, the output is the features [T, N, F] (for ProtoNets and the like).
+    filters:  of every convolution.
+    image:    pixels along a side of a picture, 84 and 28 in the literature.
+    context:  number of context parameters C; 0: none and no FiLM, for methods that adapt weights.
+    film:     the block, or blocks, 1 to 4, that the context modulates.
+    norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task are
+              judged together (transductive; the paper's). "support": those of the task's support points, for its query
+              points too. "running": in evaluation, averages over the training batches, of the network before it adapts.
+    """
+
+    def __init__(
+        self,
+        ways: int = 5,
+        filters: int = 32,
+        image: int = 84,
+        channels: int = 3,
+        context: int = 100,
+        film: int | Sequence[int] = 3,
+        norm: str = "task",
+    ):
+        super().__init__()
+        film = (film,) if isinstance(film, int) else tuple(sorted(set(film)))
+        for name, value, least in (("ways", ways, 0), ("filters", filters, 1), ("channels", channels, 1)):
+            require_at_least(name, value, least)
+        require_at_least("image", image, 2**BLOCKS)
+        require_at_least("context", context, 0)
+        if not film or not all(1 <= block <= BLOCKS for block in film):
+            raise CaviaError(f"film must name blocks from 1 to {BLOCKS}, got {film}")
+        if norm not in NORMS:
+            raise CaviaError(f"unknown norm {norm!r}; {closest(str(norm), NORMS)}")
+        self.arguments = {
+            "ways": ways,
+            "filters": filters,
+            "image": image,
+            "channels": channels,
+            "context": context,
+            "film": film,
+            "norm": norm,
+        }
+        self.context, self.norm, self.keeps_statistics = context, norm, norm == "support"
+        self.film_blocks = tuple(block - 1 for block in film) if context else ()
+        widths = (channels, *(filters,) * BLOCKS)
+        # No bias: the norm behind a convolution would take it away again.
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(widths[i], widths[i + 1], 3, padding=1, bias=False) for i in range(BLOCKS)
+        )
+        self.norms = nn.ModuleList(TaskNorm(filters) for _ in range(BLOCKS))
+        self.films = nn.ModuleDict({str(block): FiLM(context, filters) for block in self.film_blocks})
+        features = filters * (image // 2**BLOCKS) ** 2
+        self.linear = nn.Linear(features, ways) if ways else None
+        for layer in (*self.convolutions, *([self.linear] if self.linear else [])):
+            nn.init.kaiming_normal_(layer.weight)  # He initialisation
+        if self.linear:
+            nn.init.zeros_(self.linear.bias)
+        if norm == "running":
+            start = torch.stack([torch.zeros(BLOCKS, filters), torch.ones(BLOCKS, filters)], 1)
+            self.running: Tensor
+            self.register_buffer("running", start)  # [blocks, 2, filters]
+        # The layers of the stem end where φ first enters; without φ, at the linear layer.
+        self.first = min(self.film_blocks, default=BLOCKS - 1)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """x [T, N, channels, image, image] → what the first FiLM is applied to, [T, N, filters, H, W]."""
+        expected = (self.arguments["channels"], self.arguments["image"], self.arguments["image"])
+        if x.ndim != 5 or x.shape[2:] != expected:
+            raise CaviaError(f"this ConvNet takes x [T, N, {', '.join(map(str, expected))}], got {list(x.shape)}")
+        statistics = self._used(statistics, len(x))
+        for block in range(self.first):
+            x = self._modulated(block, self._convolved(block, x, statistics), None)
+        return self._convolved(self.first, x, statistics)
+
+    def head(self, h: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
+        statistics = self._used(statistics, len(h))
+        h = self._modulated(self.first, h, context)
+        for block in range(self.first + 1, BLOCKS):
+            h = self._modulated(block, self._convolved(block, h, statistics), context)
+        features = h.flatten(2)
+        return features if self.linear is None else self.linear(features)
+
+    def statistics(self, x: Tensor, context: Tensor) -> Tensor:
+        """The norms' means and variances on x [T, N, ...] with the context [T, C]: [T, blocks, 2, filters]."""
+        found = []
+        for block in range(BLOCKS):
+            convolved = self._convolution(block, x)
+            found.append(self.norms[block].statistics(convolved))  # type: ignore[operator]
+            x = self._modulated(block, self._pooled(block, convolved, found[-1]), context)
+        return torch.stack(found, 1)
+
+    @torch.no_grad()
+    def observe(self, x: Tensor) -> None:
+        """Move the running statistics towards those of training points x [T, N, ...], before adaptation."""
+        if self.norm == "running":
+            found = self.statistics(x, x.new_zeros(len(x), self.context))
+            self.running.lerp_(found.mean(0), MOMENTUM)
+
+    def _used(self, statistics: Tensor | None, tasks: int) -> Tensor | None:
+        """[T, blocks, 2, filters], or None where every task has its own."""
+        if statistics is None and self.norm == "running" and not self.training:
+            return self.running.expand(tasks, *self.running.shape)
+        return statistics
+
+    def _convolution(self, block: int, h: Tensor) -> Tensor:
+        return self.convolutions[block](h.flatten(0, 1)).unflatten(0, h.shape[:2])
+
+    def _pooled(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:
+        normed = self.norms[block](h, statistics)
+        return max_pool2d(normed.flatten(0, 1), 2).unflatten(0, h.shape[:2])
+
+    def _convolved(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:
+        """A block up to where φ may enter."""
+        return self._pooled(block, self._convolution(block, h), None if statistics is None else statistics[:, block])
+
+    def _modulated(self, block: int, h: Tensor, context: Tensor | None) -> Tensor:
+        """The rest of a block."""
+        return relu(h if block not in self.film_blocks else self.films[str(block)](h, context))
