@@ -213,9 +213,9 @@ def markdown(found: dict[str, Any]) -> str:
 
 `python benchmarks/fewshot.py --rounds {found["rounds"]}{" --wide" if found["wide"] else ""}`: CAVIA, 84×84 pictures,
 5 ways, 15 queries of each class, 2 inner steps, 32 filters, one thread; medians of {found["rounds"]} interleaved
-rounds. Compare the ratios, not the times: the machine is shared. Our step takes one task at a time, channels last, and keeps
-freed memory for the next tensor, as `cavia.fit` does; the recipe is timed as it is, and with memory kept, too. The peak
-is that of a product of two {SIDE}×{SIDE} matrices in the same round.
+rounds. Compare the ratios, not the times: the machine is shared. Our step takes one task at a time, channels last, and
+keeps freed memory for the next tensor, as `cavia.fit` does; the recipe is timed as it is, and with memory kept.
+The peak is that of a product of two {SIDE}×{SIDE} matrices in the same round.
 
 {sections}
 ## Memory and time of a step with 4 tasks, 1 shot
@@ -240,7 +240,8 @@ def _section(case: str, part: dict[str, Any]) -> str:
 |---|---|---|---|
 {rows}
 
-- Relative difference of the meta-gradients, in double precision: {part["relative_difference_of_gradients"]:.1e}; first order changes it
+- Relative difference of the meta-gradients, in double precision:
+  {part["relative_difference_of_gradients"]:.1e}; first order changes it
   by {part["first_order_changes_gradient_by"]:.0%}.
 - Floating-point operations: {operations["ours"]} · 10⁹, of the recipe {operations["recipe"]} · 10⁹; peak
   {part["peak_giga_operations_per_second"]["median"]} · 10⁹ per second.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cavia.errors import CaviaError
-from cavia.experiments import sine
+from cavia.experiments import fewshot, sine
 from cavia.experiments.base import Cell, Data, Place
 from cavia.experiments.catalogue import CATALOGUE, find
 from cavia.experiments.sine_summary import rates_summary, table1_summary
@@ -23,16 +23,29 @@ CHANGES = {
     "iterations": 3, "tasks_per_batch": 3, "support": 7, "query": 6, "hidden": (5,), "lr": 0.01, "clip": 0.001,
     "validation_tasks": 5, "test_tasks": 13, "test_points": 6, "contexts": (2,), "context": 3, "maml_lrs": (0.2,),
     "rates": (0.5,), "steps": 3, "train_shots": (7,), "inner_steps": 1, "cavia_lr": 0.5, "maml_lr": 0.5,
-    "wave_lr": 0.5, "frequencies": 3, "cooldown": 0.9, "minutes": 1e-9, "every": 1, "validation_pictures": 4,
+    "basis_lr": 0.5, "basis_outer_lr": 0.01, "cooldown": 0.9, "minutes": 1e-9, "every": 1, "validation_pictures": 4,
     "methods": ("CNP",),
     "orders": ("ordered",), "shots": (6,), "test_pictures": 4, "faces": 3,
+}  # fmt: skip
+FEW_SHOT = {
+    "methods": ("CAVIA", "MAML", "Reptile"), "filters": (3,), "ways": (2,), "shots": (1,), "queries": 2,
+    "test_tasks": 3, "validation_tasks": 3, "lr_decay_every": 1, "tasks_per_batch": 2, "reptile_steps": 2, "context": 4,
+}  # fmt: skip
+FEW_SHOT_CHANGES = {
+    "methods": ("ProtoNets",), "filters": (4,), "ways": (3,), "shots": (2,), "queries": 3, "film": (2,),
+    "norm": "support", "reptile_steps": 1, "lr_decay": 0.5, "lr_decay_every": 7,
 }  # fmt: skip
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
 
 def tiny(experiment):
     known = {entry.name for entry in fields(experiment.quick)}
-    return replace(experiment.quick, **{name: value for name, value in TINY.items() if name in known})
+    values = TINY | (FEW_SHOT if is_few_shot(experiment) else {})
+    return replace(experiment.quick, **{name: value for name, value in values.items() if name in known})
+
+
+def is_few_shot(experiment):
+    return experiment in fewshot.EXPERIMENTS
 
 
 def train_all(experiment, settings, folder: Path):
@@ -53,9 +66,10 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     before = train_all(experiment, small, tmp_path / "before")
     assert not any("diverged" in found for found in before)
     assert train_all(experiment, small, tmp_path / "again") == before
+    changes = CHANGES | (FEW_SHOT_CHANGES if is_few_shot(experiment) else {})
     for entry in fields(small):
         if entry.name not in ONLY_MEMORY:
-            changed = replace(small, **{entry.name: CHANGES[entry.name]})
+            changed = replace(small, **{entry.name: changes[entry.name]})
             assert train_all(experiment, changed, tmp_path / entry.name) != before, f"{entry.name} changes nothing"
 
 

@@ -13,7 +13,7 @@ from cavia.cli import main
 from cavia.errors import CaviaError
 from cavia.experiments.base import Cell, Data, Place, as_json
 from cavia.experiments.catalogue import find
-from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, WAVE_NETWORK, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, SINE_BASIS, faces_summary, table2_summary
 from cavia.experiments.runner import _adopt, cell_folder
 from cavia.tensor_file import write_json
 from cavia.training.step import MetaStep
@@ -81,7 +81,7 @@ def test_each_cell_of_the_paper_is_in_its_place():
 
 
 def test_the_sine_network_stands_beside_the_papers_cavia():
-    table = table2([result(WAVE_NETWORK, mse=0.02)], methods=(WAVE_NETWORK,))["tables"][0]
+    table = table2([result(SINE_BASIS, mse=0.02)], methods=(SINE_BASIS,))["tables"][0]
     assert table["rows"][0]["cells"][0]["paper"]["mean"] == 0.037
     assert table["rows"][0]["cells"][0]["verdict"] == "better"
 
@@ -193,7 +193,7 @@ def table2_folder(tmp_path):
 
 def test_a_finished_training_is_taken_over_and_not_repeated(table2_folder, monkeypatch):
     out = table2_folder.with_name("fig5")
-    _adopt(out, config("fig5"), CELL)
+    _adopt(out, config("fig5"), CELL, find("fig5").chooses_cells)
 
     def no_step(self, batch):
         raise AssertionError("it trains again")
@@ -205,24 +205,30 @@ def test_a_finished_training_is_taken_over_and_not_repeated(table2_folder, monke
     assert len(found["pictures"]["truth"]) == find("fig5").quick.faces
 
 
+def test_which_other_cells_there_are_does_not_matter(table2_folder):
+    out = table2_folder.with_name("table2-again")
+    _adopt(out, config("table2", methods=("CAVIA",), orders=("random",)), CELL, find("table2").chooses_cells)
+    assert (cell_folder(out, CELL) / "checkpoint.safetensors").exists()
+
+
 @pytest.mark.parametrize("change", [{"iterations": 3}, {"hidden": (7,)}, {"cavia_lr": 0.5}])
 def test_a_training_with_other_settings_is_not_taken_over(table2_folder, change):
     out = table2_folder.with_name("fig5")
-    _adopt(out, config("fig5", **change), CELL)
+    _adopt(out, config("fig5", **change), CELL, find("fig5").chooses_cells)
     assert not out.exists()
 
 
 def test_a_training_on_other_data_is_not_taken_over(table2_folder):
     out = table2_folder.with_name("fig5")
     real = {key: value for key, value in config("fig5").items() if key != "data"}
-    _adopt(out, real, CELL)
+    _adopt(out, real, CELL, find("fig5").chooses_cells)
     assert not out.exists()
 
 
 def test_an_unfinished_training_is_not_taken_over(table2_folder):
     (cell_folder(table2_folder, CELL) / "model.cavia").unlink()
     out = table2_folder.with_name("fig5")
-    _adopt(out, config("fig5"), CELL)
+    _adopt(out, config("fig5"), CELL, find("fig5").chooses_cells)
     assert not out.exists()
 
 
@@ -230,6 +236,6 @@ def test_a_training_under_way_is_left_alone(table2_folder):
     mine = cell_folder(table2_folder.with_name("fig5"), CELL)
     mine.mkdir(parents=True)
     (mine / "config.json").write_text("mine")
-    _adopt(table2_folder.with_name("fig5"), config("fig5"), CELL)
+    _adopt(table2_folder.with_name("fig5"), config("fig5"), CELL, find("fig5").chooses_cells)
     assert [path.name for path in mine.iterdir()] == ["config.json"]
     assert (mine / "config.json").read_text() == "mine"

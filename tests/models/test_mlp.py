@@ -39,21 +39,6 @@ def test_the_layers_start_like_plain_linear_layers_of_that_size():
         assert torch.equal(ours.weight, theirs.weight)
 
 
-def test_waves_of_the_inputs_are_those_of_the_cosine_transform():
-    torch.manual_seed(0)
-    model = cavia.MLP(2, 3, hidden=(7, 6), context=4, at=(0, 1), frequencies=2)
-    x, context = torch.rand(5, 6, 2), torch.randn(5, 4)
-    vectors = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0)]  # (1, 2) is longer than 2
-    waves = [torch.cos(torch.pi * m * x[..., 0]) * torch.cos(torch.pi * n * x[..., 1]) for m, n in vectors]
-    h = torch.stack([wave / (1 + (m**2 + n**2) ** 0.5) for wave, (m, n) in zip(waves, vectors, strict=True)], -1)
-    for layer in model.layers[:2]:
-        h = torch.cat([h, context.unsqueeze(1).expand(5, 6, 4)], -1)
-        h = nn.functional.linear(h, layer.weight, layer.bias).relu()
-    torch.testing.assert_close(model(x, context), model.layers[2](h))
-    torch.testing.assert_close(model.double()(x.double(), context.double()).float(), model.layers[2].float()(h))
-    assert cavia.MLP(1, 1, frequencies=4).waves.shape == (5, 1)
-
-
 def test_film_scales_and_shifts_each_channel():
     torch.manual_seed(0)
     film = cavia.FiLM(context=3, channels=2)
@@ -73,8 +58,6 @@ def test_film_scales_and_shifts_each_channel():
     [
         ({"inputs": 0}, "inputs must be at least 1, got 0"),
         ({"hidden": (40, 0)}, "hidden must be at least 1, got 0"),
-        ({"frequencies": -1}, "frequencies must be at least 0, got -1"),
-        ({"inputs": 20, "frequencies": 3}, "frequencies=3 makes too many waves of 20 inputs"),
         ({"context": -1}, "context must be at least 0, got -1"),
         ({"context": 2.5}, "context must be a whole number"),
         ({"at": 3}, "at must name layers from 0 to 2"),

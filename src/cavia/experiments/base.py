@@ -53,6 +53,7 @@ class Experiment:
     cells:     settings and number of seeds → what to train.
     train:     trains one cell in its folder and measures it.
     summarise: settings and the cells' results → "tables", "figures" and "claims" for the report.
+    chooses_cells: settings that say which cells there are, and change nothing about any of them.
     find_data: raises if the data are not there; None for an experiment that needs none.
     minutes:   about how long quick and full take on 2 busy cores, if nothing is taken over from a neighbour.
     """
@@ -66,6 +67,7 @@ class Experiment:
     cells: Callable[[Settings, int], list[Cell]]
     train: Callable[[Cell, Settings, Place], Result]
     summarise: Callable[[Settings, list[Result]], Result]
+    chooses_cells: Sequence[str] = ()
     find_data: Callable[[Data], None] | None = None
 
     def settings(self, budget: str, changes: Sequence[str] = ()) -> Settings:

@@ -10,11 +10,12 @@ import torch
 from cavia.errors import CaviaError, closest
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
-from cavia.experiments.completion_summary import METHODS, WAVE_NETWORK, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, SINE_BASIS, faces_summary, table2_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
+from cavia.models.basis import SineBasis
 from cavia.models.mlp import MLP
 from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
@@ -37,9 +38,9 @@ class CompletionSettings:
     inner_steps: int = 5
     cavia_lr: float = 1.0
     maml_lr: float = 0.1
-    wave_lr: float = 1.0
-    frequencies: int = 12  # of the wave network
+    basis_lr: float = 1.0
     lr: float = 1e-3
+    basis_outer_lr: float = 3e-4  # a sine network wants a smaller one
     cooldown: float = 0.3
     clip: float = 10.0
     minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
@@ -102,10 +103,8 @@ def open_pictures(data: Data) -> ImageSet:
 def build(method: str, settings: Settings) -> Learner:
     """A new learner of the method."""
     sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
-    if method == WAVE_NETWORK:
-        every_layer = tuple(range(len(settings.hidden)))
-        model = MLP(**sizes, at=every_layer, frequencies=settings.frequencies)
-        return CAVIA(model, "mse", settings.wave_lr, settings.inner_steps)
+    if method == SINE_BASIS:
+        return CAVIA(SineBasis(**sizes), "mse", settings.basis_lr, settings.inner_steps)
     if method == "CNP":
         return CNP(MLP(**sizes), "mse", inputs=2, outputs=3)
     if method == "MAML":
@@ -129,7 +128,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         tasks_per_batch=settings.tasks_per_batch,
         support=settings.train_shots,
         query=settings.query,
-        lr=settings.lr,
+        lr=settings.basis_outer_lr if cell["method"] == SINE_BASIS else settings.lr,
         cooldown=settings.cooldown,
         minutes=settings.minutes or None,
         clip=settings.clip,
@@ -208,6 +207,7 @@ EXPERIMENTS = (
         full=Table2Settings(),
         minutes=(3, 3200),
         cells=table2_cells,
+        chooses_cells=("methods", "orders"),
         train=partial(train, measure=error_on_test_pictures),
         summarise=table2_summary,
         find_data=find_pictures,
@@ -220,6 +220,7 @@ EXPERIMENTS = (
         full=FacesSettings(),
         minutes=(2, 1600),
         cells=faces_cells,
+        chooses_cells=("methods", "orders"),
         train=partial(train, measure=draw_faces),
         summarise=faces_summary,
         find_data=find_pictures,

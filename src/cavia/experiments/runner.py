@@ -5,6 +5,7 @@ import platform
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run(order: Order) -> Result:
         folder.claim(config)
         open_cells = [cell for cell in cells if not finished(order.out, cell)]
         for cell in open_cells:
-            _adopt(order.out, config, cell)
+            _adopt(order.out, config, cell, experiment.chooses_cells)
         with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
             run_cells(order, open_cells, display)
         results = [read_json(result_path(order.out, cell)) for cell in cells]
@@ -44,17 +45,21 @@ def run(order: Order) -> Result:
     return result
 
 
-def _adopt(out: Path, config: dict[str, Any], cell: Cell) -> None:
+def _adopt(out: Path, config: dict[str, Any], cell: Cell, chooses_cells: Sequence[str]) -> None:
     """Take over the training of a cell of the same name from an experiment beside this one, if it trained the same.
 
-    It did if all settings that both experiments have are equal. What the cell is measured for may differ, so only
-    the training is taken, and `fit` finds it finished.
+    It did if all settings that both experiments have are equal, apart from those that choose the cells. What the cell
+    is measured for may differ, so only the training is taken, and `fit` finds it finished.
     """
     mine = cell_folder(out, cell)
     if mine.exists():
         return
     for theirs in sorted(out.parent.glob(f"*/cells/{cell.name}")):
-        if theirs.parents[1] != out and (theirs / "model.cavia").exists() and _trained_the_same(theirs, config):
+        if (
+            theirs.parents[1] != out
+            and (theirs / "model.cavia").exists()
+            and _trained_the_same(theirs, config, chooses_cells)
+        ):
             mine.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(dir=mine.parent, prefix=".adopted."))
             for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors"):
@@ -63,11 +68,11 @@ def _adopt(out: Path, config: dict[str, Any], cell: Cell) -> None:
             return
 
 
-def _trained_the_same(theirs: Path, config: dict[str, Any]) -> bool:
+def _trained_the_same(theirs: Path, config: dict[str, Any], chooses_cells: Sequence[str]) -> bool:
     try:
         known = read_json(theirs.parents[1] / "config.json")
         settings, known_settings = json.loads(json.dumps(config["settings"])), known["settings"]
-        common = settings.keys() & known_settings.keys()
+        common = (settings.keys() & known_settings.keys()) - set(chooses_cells)
         return config.get("data") == known.get("data") and all(settings[k] == known_settings[k] for k in common)
     except (CaviaError, KeyError, TypeError, AttributeError):  # a neighbour that is none of our business
         return False

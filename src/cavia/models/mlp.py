@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -14,12 +13,9 @@ from cavia.models.conditioning import Concat
 class MLP(ContextModel):
     """ReLU network: x [T, N, inputs], context [T, C] → [T, N, outputs].
 
-    hidden:      width of each hidden layer.
-    context:     number of context parameters C.
-    at:          the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
-    frequencies: F, for x in [0, 1]: the first layer sees cosine waves of x, up to F half periods, instead of x itself;
-                 a ReLU network learns fine detail from them that it hardly learns from coordinates (Tancik et al.,
-                 2020). 0: x itself.
+    hidden:  width of each hidden layer.
+    context: number of context parameters C.
+    at:      the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
 
     >>> model = MLP(inputs=1, outputs=1, hidden=(40, 40), context=5)
     >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
@@ -33,7 +29,6 @@ class MLP(ContextModel):
         hidden: Sequence[int] = (40, 40),
         context: int = 5,
         at: int | Sequence[int] = 0,
-        frequencies: int = 0,
     ):
         super().__init__()
         if isinstance(hidden, int):
@@ -43,24 +38,13 @@ class MLP(ContextModel):
         for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
             require_at_least(name, size, 1)
         require_at_least("context", context, 0)
-        require_at_least("frequencies", frequencies, 0)
         if not at or not all(0 <= layer <= len(hidden) for layer in at):
             raise CaviaError(f"at must name layers from 0 to {len(hidden)}, got {at}")
 
-        self.arguments = {
-            "inputs": inputs,
-            "outputs": outputs,
-            "hidden": hidden,
-            "context": context,
-            "at": at,
-            "frequencies": frequencies,
-        }
+        self.arguments = {"inputs": inputs, "outputs": outputs, "hidden": hidden, "context": context, "at": at}
         self.context = context
         self.at = at
-        self.waves: Tensor | None
-        waves = wave_vectors(inputs, frequencies) if frequencies else None
-        self.register_buffer("waves", waves, persistent=False)
-        widths = (inputs if self.waves is None else len(self.waves), *hidden, outputs)
+        widths = (inputs, *hidden, outputs)
         self.layers = nn.ModuleList(
             Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
             for i in range(len(widths) - 1)
@@ -70,8 +54,6 @@ class MLP(ContextModel):
         """The layers before the first with context, and that layer's sum over its features."""
         if x.ndim != 3 or x.shape[-1] != self.arguments["inputs"]:
             raise CaviaError(f"the MLP takes x [T, N, {self.arguments['inputs']}], got x of shape {list(x.shape)}")
-        if self.waves is not None:
-            x = cosine_waves(x, self.waves)
         for layer in self.layers[: self.at[0]]:
             x = relu(layer(x))
         first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]
@@ -83,20 +65,3 @@ class MLP(ContextModel):
         for layer in self.layers[self.at[0] + 1 :]:
             h = layer(relu(h), context) if isinstance(layer, Concat) else layer(relu(h))
         return h
-
-
-def wave_vectors(inputs: int, frequencies: int) -> Tensor:
-    """All vectors of whole numbers from 0 of length at most `frequencies`: [waves, inputs]."""
-    if (frequencies + 1) ** inputs > 1_000_000:
-        raise CaviaError(f"frequencies={frequencies} makes too many waves of {inputs} inputs; take fewer frequencies")
-    numbers = torch.cartesian_prod(*[torch.arange(frequencies + 1.0)] * inputs).view(-1, inputs)
-    return numbers[numbers.norm(dim=1) <= frequencies]
-
-
-def cosine_waves(x: Tensor, waves: Tensor) -> Tensor:
-    """x [T, N, inputs] in [0, 1] → ∏ cos(π m x) / (1 + |m|) for every wave vector m, [T, N, waves].
-
-    These are the waves of the cosine transform (JPEG's), the finer the fainter, as they are in pictures: with equal
-    strength for all, the network learns to complete pictures more slowly.
-    """
-    return torch.cos(torch.pi * x.unsqueeze(-2) * waves).prod(-1) / (1 + waves.norm(dim=-1))
