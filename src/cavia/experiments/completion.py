@@ -49,7 +49,7 @@ class CompletionSettings:
     chunk: int = 25
 
     def __post_init__(self) -> None:
-        check_numbers(self, may_be_zero=("minutes",))
+        check_numbers(self, may_be_zero=("minutes", "cooldown"))
         for name, known in (("methods", METHODS), ("orders", ORDERS)):
             for value in getattr(self, name, ()):
                 if value not in known:
