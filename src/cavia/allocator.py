@@ -13,8 +13,8 @@ def keep_freed_memory() -> bool:
     """Have the C library keep what is freed for the next tensor; True if it does.
 
     glibc gives large blocks back to the system at once, and takes new ones for the next tensor, each of whose pages
-    is then faulted in and zeroed. On a CPU that costs several times what a convolution does. The process keeps its
-    peak of memory; nothing else changes. Where there is no glibc, this does nothing.
+    is then faulted in and zeroed; for convolutions on a CPU that can cost more than the arithmetic. It is a setting of
+    the whole process, which then keeps its peak of memory. Where there is no glibc, this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -22,6 +22,6 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 * MIB}
+    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_TOP_PAD: 64 * MIB}
     taken = [mallopt(name, value) for name, value in settings.items()]
     return all(taken)

@@ -30,7 +30,7 @@ def test_every_method_trains_and_is_measured(method, tmp_path):
     assert 0 <= found["accuracy"] <= 1
     assert found["iterations"] == 2
     assert [iteration for iteration, _ in found["curve"]] == [1, 2]
-    assert ("agreement" in found) == (method in ("CAVIA", "CAVIA, first order"))
+    assert ("agreement" in found) == (method in ("CAVIA", "CAVIA (first order)"))
 
 
 def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures(few_glyphs):
@@ -39,10 +39,13 @@ def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures(few_gly
         lambda **changes: fewshot.ConvNet(**{"ways": 3, "filters": 4, "image": 28, "channels": 1} | changes),
         find("omniglot").quick,
     )
-    found = fewshot.probe(learner, family, tasks=4)
+    found = fewshot.probe(learner, family, chunk=5, tasks=4)
     assert len(found["plane"]) == len(found["task"]) == 4 * 3  # 8 drawings: one support set and three others of 2
     assert found["chance"] == pytest.approx(2 / 11)
     assert 0 <= found["agreement"] <= 1
+    assert fewshot.probe(learner, family, chunk=1, tasks=4)["agreement"] == pytest.approx(found["agreement"])
+    family.shots = 4  # of 8: nothing is left to adapt to a second time
+    assert fewshot.probe(learner, family, chunk=5) == {}
 
 
 def result(method, shots=1, accuracy=0.4724, filters=32, source="Mini-ImageNet", **changes):
@@ -89,12 +92,12 @@ def test_a_method_that_diverged_leaves_a_gap_and_no_claim():
 
 def test_claims_tell_how_it_came_out():
     summary = table3(
-        [result("CAVIA"), result("MAML", accuracy=0.5), result("CAVIA, first order", accuracy=0.4)],
-        methods=("CAVIA", "MAML", "CAVIA, first order"), shots=(1,),
+        [result("CAVIA"), result("MAML", accuracy=0.5), result("CAVIA (first order)", accuracy=0.4)],
+        methods=("CAVIA", "MAML", "CAVIA (first order)"), shots=(1,),
     )  # fmt: skip
     claims = {claim["claim"]: claim for claim in summary["claims"]}
     assert not claims["CAVIA is at least as good as MAML, up to the intervals."]["holds"]
-    assert claims["CAVIA is at least as good as CAVIA, first order, up to the intervals."]["holds"]
+    assert claims["CAVIA is at least as good as CAVIA (first order), up to the intervals."]["holds"]
     wider = table3(
         [result("CAVIA"), result("CAVIA", filters=128, accuracy=0.4)], methods=("CAVIA",), filters=(32, 128), shots=(1,)
     )
@@ -106,6 +109,10 @@ def test_omniglot_says_whether_every_method_got_above_97_percent():
     for accuracy, holds in ((0.98, True), (0.96, False)):
         claim = omniglot_summary(settings, [result("CAVIA", accuracy=accuracy, source="Omniglot")])["claims"][0]
         assert claim["holds"] is holds
+    lost = {"method": "MAML", "filters": 32, "ways": 5, "shots": 1, "seed": 0, "diverged": "the loss is nan"}
+    claim = omniglot_summary(settings, [result("CAVIA", accuracy=0.98, source="Omniglot"), lost])["claims"][0]
+    assert not claim["holds"]
+    assert "MAML (32): diverged" in claim["evidence"]
 
 
 def test_the_papers_table_is_complete():
@@ -135,6 +142,11 @@ def test_without_data_one_line_says_what_to_put_where(name, expected, tmp_path, 
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(CaviaError, match=message):
         replace(find("table3").quick, **changes)
+
+
+@pytest.mark.parametrize("method", fewshot.METHODS)
+def test_every_method_can_be_chosen_on_the_command_line(method):
+    assert find("table3").settings("quick", [f"methods=CAVIA, {method}"]).methods == ("CAVIA", method)
 
 
 def test_filters_is_short_for_a_setting(tmp_path, capsys):

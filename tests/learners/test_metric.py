@@ -72,6 +72,8 @@ def test_misuse_is_named():
     learner, x, y, query = make(cavia.ProtoNets)
     with pytest.raises(cavia.CaviaError, match="needs whole-number labels"):
         learner.adapt(x, y.float())
+    with pytest.raises(cavia.CaviaError, match=r"labels must be from 0 to 2 \(ways=3\), got 0 to 3"):
+        learner.adapt(x, y + (y == 2))
     with pytest.raises(cavia.CaviaError, match=r"x .* holds 2 tasks but fast 4"):
         learner.predict(query[:2], learner.adapt(x, y))
     with pytest.raises(cavia.CaviaError, match="ways must be at least 2, got 1"):

@@ -33,6 +33,19 @@ def test_the_network_is_its_equation_on_every_task():
     torch.testing.assert_close(learner.model(batch.query_x, context), expected)
 
 
+def test_equal_places_are_computed_once_and_give_the_same():
+    learner, batch = make()
+    context, x = torch.randn(4, 5, dtype=torch.float64), batch.query_x.clone()
+    x[1:] = x[:1].flip(1)  # the places of the first task, in another order
+    model, seen = learner.model, []
+    model.layers[0].register_forward_hook(lambda module, inputs, output: seen.append(output.shape[0]))
+    once = model.head(model.stem(x), context)
+    assert seen == [7]
+    torch.testing.assert_close(once, model(x, context))
+    x.requires_grad_()
+    assert torch.autograd.grad(model.head(model.stem(x), context).sum(), x)[0].shape == x.shape
+
+
 def test_predictions_are_linear_in_the_context():
     learner, batch = make()
     a, b = torch.randn(2, 4, 5, dtype=torch.float64)

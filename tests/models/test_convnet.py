@@ -1,5 +1,7 @@
 """The network of the few-shot experiments: its equation, and that no task sees another's statistics."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -131,6 +133,10 @@ def test_running_statistics_approach_those_of_the_training_batches_and_are_saved
     start = torch.zeros(4, 6)
     expected = learner.model.statistics(batch.query_x, start).mean(0)
     torch.testing.assert_close(learner.model.running, expected, rtol=0.1, atol=0.02)
+    whole, parts = (make("running", dtype=torch.float64)[0] for _ in range(2))
+    for one, chunk in ((whole, None), (parts, 3)):
+        MetaStep(one, 1e-9, chunk=chunk)(make("running")[1])
+    torch.testing.assert_close(whole.model.running, parts.model.running)
     learner.save(tmp_path / "m.cavia")
     assert torch.equal(cavia.load(tmp_path / "m.cavia").model.running, learner.model.running)
 
@@ -173,6 +179,8 @@ def test_pictures_of_another_shape_and_padding_are_refused():
         learner.model(batch.query_x[..., :15], torch.zeros(4, 6).double())
     with pytest.raises(cavia.CaviaError, match="ConvNet has batch norm, whose statistics padded points would change"):
         learner.adapt(batch.support_x, batch.support_y, torch.ones(4, 3, dtype=torch.bool))
+    with pytest.raises(cavia.CaviaError, match="ConvNet has batch norm"):
+        learner(replace(batch, query_mask=torch.ones(4, 6, dtype=torch.bool)))
 
 
 def test_predicting_with_norm_support_needs_what_adapt_returned():

@@ -97,6 +97,7 @@ def device_of(learner: Learner) -> torch.device:
 
 def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
     """[steps + 1, T]"""
+    learner.check_mask(batch.query_mask)
     scores, fast = [], None
     for step in range(steps + 1):
         fast = _advance(learner, batch, fast, steps=min(step, 1))

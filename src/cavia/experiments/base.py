@@ -54,6 +54,7 @@ class Experiment:
     train:     trains one cell in its folder and measures it.
     summarise: settings and the cells' results → "tables", "figures" and "claims" for the report.
     chooses_cells: settings that say which cells there are, and change nothing about any of them.
+    data:      the data set, where experiments of the same cells and settings have different ones.
     find_data: raises if the data are not there; None for an experiment that needs none.
     minutes:   about how long quick and full take on 2 busy cores, if nothing is taken over from a neighbour.
     """
@@ -68,6 +69,7 @@ class Experiment:
     train: Callable[[Cell, Settings, Place], Result]
     summarise: Callable[[Settings, list[Result]], Result]
     chooses_cells: Sequence[str] = ()
+    data: str = ""
     find_data: Callable[[Data], None] | None = None
 
     def settings(self, budget: str, changes: Sequence[str] = ()) -> Settings:
@@ -103,7 +105,7 @@ def as_json(settings: Settings) -> dict[str, Any]:
 def _parse(name: str, text: str, now: Any) -> Any:
     """`text` as a value of the type that the setting has now."""
     if isinstance(now, tuple):
-        return tuple(_parse(name, part, now[0]) for part in text.split(","))
+        return tuple(_parse(name, part.strip(), now[0]) for part in text.split(","))
     try:
         return type(now)(text)
     except ValueError:

@@ -43,7 +43,7 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
         rows.append({"label": method, "cells": [_cell(of_order[o], method, o, k) for o, k in columns]})
     table = {
         "caption": "Pixel-wise MSE of whole test pictures, 95 % interval over pictures. One training run serves all "
-        f"numbers of known pixels: each batch draws one of {', '.join(map(str, settings.train_shots))}. "
+        f"numbers of known pixels: a batch has {_shares(settings.train_shots)}. "
         f"{_budget(settings)} batches of {settings.tasks_per_batch} pictures; the sine basis (a network that the "
         "context enters linearly) stands beside the paper's CAVIA.",
         "metric": "MSE",
@@ -56,6 +56,11 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
     timed = settings.minutes > 0
     curves = [_curves(order, [r for r in results if r["order"] == order], timed) for order in settings.orders]
     return {"tables": [table], "figures": curves, "claims": _claims(columns, rows)}
+
+
+def _shares(counts: tuple[int, ...]) -> str:
+    """How often each number stands in `counts`: "10 (2 in 3) or 100 (1 in 3)"."""
+    return " or ".join(f"{count} ({counts.count(count)} in {len(counts)})" for count in sorted(set(counts)))
 
 
 def _budget(settings: Settings) -> str:

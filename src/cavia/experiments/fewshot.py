@@ -27,9 +27,9 @@ from cavia.tasks.labelled import read_miniimagenet, read_omniglot
 LOSS = "cross_entropy"
 METHODS: dict[str, Callable[[Callable[..., ConvNet], Settings], Learner]] = {
     "CAVIA": lambda net, s: CAVIA(net(), LOSS, s.cavia_lr, s.inner_steps),
-    "CAVIA, first order": lambda net, s: CAVIA(net(), LOSS, s.cavia_lr, s.inner_steps, first_order=True),
+    "CAVIA (first order)": lambda net, s: CAVIA(net(), LOSS, s.cavia_lr, s.inner_steps, first_order=True),
     "MAML": lambda net, s: MAML(net(context=0), LOSS, s.maml_lr, s.inner_steps),
-    "MAML, first order": lambda net, s: MAML(net(context=0), LOSS, s.maml_lr, s.inner_steps, first_order=True),
+    "MAML (first order)": lambda net, s: MAML(net(context=0), LOSS, s.maml_lr, s.inner_steps, first_order=True),
     "ANIL": lambda net, s: ANIL(net(context=0), LOSS, s.maml_lr, s.inner_steps, head="linear"),
     "Meta-SGD": lambda net, s: MetaSGD(net(context=0), LOSS, s.maml_lr, s.inner_steps),
     "Reptile": lambda net, s: Reptile(net(context=0), LOSS, s.maml_lr, s.reptile_steps),
@@ -128,7 +128,7 @@ def open_classes(source: PictureSource, data: Data) -> ImageSet:
 
 
 def episodes(source: PictureSource, data: Data, ways: int, shots: int, queries: int) -> Episodes:
-    """The tasks of an experiment."""
+    """Tasks as the experiments have them."""
     return Episodes(
         open_classes(source, data),
         ways,
@@ -183,22 +183,26 @@ def measure(learner: Learner, family: Episodes, settings: Settings) -> Result:
     """Accuracy on tasks of the test classes; and, where a context adapts, what it says about the task."""
     found = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
     result: Result = {"accuracy": found.mean[-1].item(), "interval": found.interval[-1].item()}
-    return result | (probe(learner, family) if isinstance(learner, CAVIA) else {})
+    return result | (probe(learner, family, settings.chunk) if isinstance(learner, CAVIA) else {})
 
 
-def probe(learner: Learner, family: Episodes, tasks: int = 8, repeats: int = 12) -> Result:
+def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeats: int = 12) -> Result:
     """The contexts of a few test tasks, each adapted to several times on other pictures of the same classes.
 
-    "agreement": how often the nearest context is one of the same task; "chance": how often by luck.
+    "agreement": how often the nearest context is one of the same task; "chance": how often by luck. Nothing, if the
+    classes have too few pictures to adapt twice.
     """
     repeats = min(repeats, family.pictures_of_each_class("test") // family.shots - 1)
+    if repeats < 2:
+        return {}
     batch = family.sample(tasks, None, family.support * repeats, seeded_generator(0, "probe"), "test")
     batch = batch.to(device_of(learner))
     # Query pictures stand class by class: [T, ways, repeats, shots, ...] → repeats support sets of each task.
     sets = (tasks, family.ways, repeats, family.shots)
     x = batch.query_x.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)  # [T·R, ways·shots, ...]
     y = batch.query_y.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)
-    found = contexts(learner, TaskBatch(x, y, x, y), learner.inner_steps)  # [T·R, C]
+    parts = TaskBatch(x, y, x, y).split(chunk)
+    found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
     return {
         "plane": plane(found).tolist(),
         "task": torch.arange(tasks).repeat_interleave(repeats).tolist(),
@@ -239,6 +243,7 @@ EXPERIMENTS = (
         cells=cells,
         chooses_cells=("methods", "filters", "ways", "shots"),
         train=partial(train, source=MINI_IMAGENET),
+        data=MINI_IMAGENET.folder,
         summarise=table3_summary,
         find_data=partial(find_classes, MINI_IMAGENET),
     ),
@@ -261,6 +266,7 @@ EXPERIMENTS = (
         cells=cells,
         chooses_cells=("methods", "filters", "ways", "shots"),
         train=partial(train, source=OMNIGLOT),
+        data=OMNIGLOT.folder,
         summarise=omniglot_summary,
         find_data=partial(find_classes, OMNIGLOT),
     ),

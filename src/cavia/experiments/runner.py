@@ -73,9 +73,14 @@ def _trained_the_same(theirs: Path, config: dict[str, Any], chooses_cells: Seque
         known = read_json(theirs.parents[1] / "config.json")
         settings, known_settings = json.loads(json.dumps(config["settings"])), known["settings"]
         common = (settings.keys() & known_settings.keys()) - set(chooses_cells)
-        return config.get("data") == known.get("data") and all(settings[k] == known_settings[k] for k in common)
+        same_data = config.get("data") == known.get("data") and _data(config) == _data(known)
+        return same_data and all(settings[k] == known_settings[k] for k in common)
     except (CaviaError, KeyError, TypeError, AttributeError):  # a neighbour that is none of our business
         return False
+
+
+def _data(config: dict[str, Any]) -> str:
+    return find(config["experiment"]).data
 
 
 def _summary(order: Order, experiment: Experiment, settings: Settings, results: list[Result]) -> Result:

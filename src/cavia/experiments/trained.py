@@ -57,7 +57,13 @@ def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:
     if name == "Episodes":
         source = OMNIGLOT if settings["channels"] == 1 else MINI_IMAGENET
         synthetic = settings["images"]["source"].startswith("synthetic")
-        return episodes(source, Data(root, synthetic), settings["ways"], settings["shots"], settings["queries"])
+        found = episodes(source, Data(root, synthetic), settings["ways"], settings["shots"], settings["queries"])
+        if found.settings != settings:
+            raise CaviaError(
+                f"the model was trained on other tasks ({settings}) than {root} gives ({found.settings}); score it "
+                "with cavia.evaluate and its own Episodes"
+            )
+        return found
     raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion', 'Episodes'])}")
 
 

@@ -76,6 +76,7 @@ class Learner(nn.Module, ABC):
 
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
+        self.check_mask(batch.query_mask)
         fast = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
         prediction = self.predict(without_padding(batch.query_x, batch.query_mask), fast)
         return self.mean_loss(prediction, batch.query_y, batch.query_mask)
@@ -99,12 +100,22 @@ class Learner(nn.Module, ABC):
         own = next((p.dtype for p in self.parameters() if p.is_floating_point()), x.dtype)
         if x.is_floating_point() and x.dtype != own:
             raise CaviaError(f"x is {x.dtype} but the learner is {own}; convert one of them, for instance x.to({own})")
+        self.check_mask(mask)
+        return self.infer(without_padding(x, mask), y, mask, steps, fast)
+
+    def statistics_in(self, fast: Fast) -> Tensor | None:
+        """The support points' statistics, if the model needs them."""
+        if self.keeps_statistics and STATISTICS not in fast:
+            raise CaviaError(f"fast must hold the {STATISTICS} of the support points, as `adapt` returns it")
+        return fast[STATISTICS] if self.keeps_statistics else None
+
+    def check_mask(self, mask: Tensor | None) -> None:
+        """Raise if points are padded, mask [T, N], and the model cannot leave them out."""
         if mask is not None and isinstance(self.model, NormedModel):
             raise CaviaError(
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"
             )
-        return self.infer(without_padding(x, mask), y, mask, steps, fast)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""

@@ -77,9 +77,7 @@ class GradientLearner(Learner):
         return fast | ({STATISTICS: self._statistics(x, fast)} if self.keeps_statistics else {})
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        given = fast.get(STATISTICS) if self.keeps_statistics else None
-        if self.keeps_statistics and given is None:
-            raise CaviaError(f"fast must hold the {STATISTICS} of the support points, as `adapt` returns it")
+        given = self.statistics_in(fast)
         fast = {name: value for name, value in fast.items() if value is not given}
         self._check(x, fast)
         return self.predictor(x, given)(fast)

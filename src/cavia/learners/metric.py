@@ -42,7 +42,11 @@ class MetricLearner(Learner):
             )
         if steps == 0 and fast is not None:
             return fast
-        labels = one_hot(y, self.ways).to(next(self.parameters()).dtype)  # [T, K, ways]
+        if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
+            raise CaviaError(
+                f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
+            )
+        labels = one_hot(y.long(), self.ways).to(next(self.parameters()).dtype)  # [T, K, ways]
         if mask is not None:
             labels = labels * mask.unsqueeze(-1)
         kept = self._kept(self.embed(x), labels if steps else torch.full_like(labels, 1 / self.ways))
@@ -55,7 +59,7 @@ class MetricLearner(Learner):
         tasks = len(next(iter(fast.values())))
         if tasks != len(x):
             raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast {tasks}")
-        return self._compare(self.embed(x, fast.get(STATISTICS)), fast)
+        return self._compare(self.embed(x, self.statistics_in(fast)), fast)
 
     @abstractmethod
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:

@@ -48,8 +48,11 @@ class NormedModel(ContextModel):
     def statistics(self, x: Tensor, context: Tensor) -> Tensor:
         """The statistics of each task's points x [T, N, ...] under its context [T, C]: [T, ...]."""
 
-    def observe(self, x: Tensor) -> None:
-        """Take note of training points x [T, N, ...], once an iteration, for statistics that outlive it."""
+    def observe(self, x: Tensor, chunk: int) -> None:
+        """Take note of training points x [T, N, ...], once an iteration, for statistics that outlive it.
+
+        chunk: tasks at a time, to bound memory.
+        """
 
     def forward(self, x: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
         return self.head(self.stem(x, statistics), context, statistics)

@@ -57,7 +57,7 @@ class SineBasis(ContextModel):
 
         The pixels of many pictures are few places: 25 pictures with 256 pixels each have 1024 between them.
         """
-        if torch.compiler.is_compiling():  # how many places there are is not known to a graph
+        if torch.compiler.is_compiling() or x.requires_grad:  # neither a graph nor a gradient knows how many there are
             return self.basis(x)
         places, which = x.flatten(0, 1).unique(dim=0, return_inverse=True)
         return self.basis(places).index_select(0, which).unflatten(0, x.shape[:2])
@@ -71,7 +71,7 @@ class SineBasis(ContextModel):
             h = torch.sin(self.frequency * layer(h))
         return self.layers[-1](h).unflatten(-1, (self.outputs, 1 + self.context))
 
-    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:  # without looking for equal places: vmap cannot
         return self.head(self.basis(x), context)
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ class ConvNet(NormedModel):
     film:     the block, or blocks, 1 to 4, that the context modulates.
     norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task are
               judged together (transductive; the paper's). "support": those of the task's support points, for its query
-              points too. "running": in evaluation, averages over the training batches, of the network before it adapts.
+              points too. "running": in evaluation (learner.eval()), averages over the training batches, of the network
+              before it adapts; `fit` keeps them up to date, a loop of your own calls `observe`.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class ConvNet(NormedModel):
         return torch.stack(found, 1)
 
     @torch.no_grad()
-    def observe(self, x: Tensor) -> None:
+    def observe(self, x: Tensor, chunk: int) -> None:
         """Move the running statistics towards those of training points x [T, N, ...], before adaptation."""
         if self.norm == "running":
-            found = self.statistics(x, x.new_zeros(len(x), self.context))
-            self.running.lerp_(found.mean(0), MOMENTUM)
+            parts = [self.statistics(part, part.new_zeros(len(part), self.context)) for part in x.split(chunk)]
+            self.running.lerp_(torch.cat(parts).mean(0), MOMENTUM)
 
     def _used(self, statistics: Tensor | None, tasks: int) -> Tensor | None:
         """[T, blocks, 2, filters], or None where every task has its own."""

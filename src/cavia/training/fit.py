@@ -77,8 +77,8 @@ def fit(
                          0: no validation, the last model stays.
     validation_query:    query points of each of them, by default as many as in training.
     chunk:               tasks at a time: memory is bounded by a chunk, the gradient is the same.
-    minutes:             end the run after so much training time if `iterations` are not done by then. Such a run is not
-                         the same to the bit when it is run again.
+    minutes:             end the run after so many minutes of wall-clock time, validation included, if `iterations` are
+                         not done by then. Such a run is not the same to the bit when it is run again.
     compile:             True, False, or "auto": compile the whole step if the run is long, or say why not.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
@@ -150,7 +150,7 @@ class _Run:
                     "learner": describe(learner),
                     "family": _describe(family),
                     "iterations": iterations,
-                    **asdict(settings),
+                    **_without_defaults(asdict(settings)),
                 },
                 may_grow="iterations",
             )
@@ -260,6 +260,11 @@ class _Run:
         if state.best:
             self.learner.load_state_dict(state.best)
         return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
+
+
+def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without settings that are off and that earlier versions did not have: their run folders go on."""
+    return {name: value for name, value in settings.items() if name != "cooldown" or value}
 
 
 _ADVICE = "try a smaller inner_lr or lr"

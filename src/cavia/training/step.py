@@ -56,10 +56,10 @@ class MetaStep:
     def __call__(self, batch: TaskBatch) -> Tensor:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
         with torch.no_grad():
+            loss = self._step(batch)
             if isinstance(self.learner.model, NormedModel):
-                for part in batch.split(self.chunk or len(batch)):
-                    self.learner.model.observe(part.query_x)
-            return self._step(batch)
+                self.learner.model.observe(batch.query_x, self.chunk or len(batch))
+            return loss
 
     def or_uncompiled(self, batch: TaskBatch) -> Tensor:
         """A step of a compiled run; if it cannot be compiled, warn why and stay uncompiled from then on."""
