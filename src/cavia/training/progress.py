@@ -57,7 +57,7 @@ class Clock:
             self._first = (iteration, share, seconds)
         done, gained, took = iteration - self._first[0], share - self._first[1], seconds - self._first[2]
         per_second = done / took if took > 0 and done else 0.0
-        left = (1 - share) * took / gained if gained > 0 else float("nan")
+        left = max(1 - share, 0.0) * took / gained if gained > 0 else float("nan")
         return Progress(iteration, iterations, loss, score, per_second, left, share)
 
 
