@@ -179,7 +179,7 @@ def count_operations(action: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-class _NoModules(nullcontext):  # type: ignore[type-arg]
+class _NoModules(nullcontext):
     """Stands in for FlopCounterMode's record of which module an operation is part of."""
 
     parents = frozenset({"Global"})
