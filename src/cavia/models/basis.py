@@ -17,7 +17,7 @@ class SineBasis(ContextModel):
     frequency: ω in sin(ω (W h + b)), how fine the detail is that the network starts with.
 
     For pictures and other fields over coordinates. The network is computed once per place, however often φ moves, and
-    the loss is quadratic in φ, so it trains in a fraction of the time of a network with φ at its input. Sines and their
+    a squared error is quadratic in φ. Sines and their
     initialisation are those of SIREN (Sitzmann et al., 2020). Take a smaller outer rate than for ReLUs, 3e-4 say.
 
     >>> model = SineBasis(inputs=2, outputs=3, hidden=(64, 64), context=16)

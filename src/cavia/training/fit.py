@@ -25,7 +25,7 @@ from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes about 20 s and saves 2 ms or more of a sine step
-WORTH_COMPILING_MINUTES = 60  # for large steps it takes minutes, and saves a third
+WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
 
 
 @dataclass(frozen=True)
