@@ -2,6 +2,7 @@
 
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
+from cavia.experiments.curves import curve, x_label
 
 SINE_BASIS = "CAVIA (sine basis)"  # beyond the paper: a better network at the same number of context parameters
 METHODS = ("CAVIA", "MAML", "CNP", SINE_BASIS)
@@ -53,8 +54,7 @@ def table2_summary(settings: Settings, results: list[Result]) -> Result:
         "columns": [f"{k} {order}" for order, k in columns],
         "rows": rows,
     }
-    timed = settings.minutes > 0
-    curves = [_curves(order, [r for r in results if r["order"] == order], timed) for order in settings.orders]
+    curves = [_curves(order, settings, [r for r in results if r["order"] == order]) for order in settings.orders]
     return {"tables": [table], "figures": curves, "claims": _claims(columns, rows)}
 
 
@@ -69,26 +69,18 @@ def _budget(settings: Settings) -> str:
     return f"{settings.iterations} iterations"
 
 
-def _curves(order: str, results: list[Result], timed: bool) -> Result:
-    """The validation error of every method while it trained, of the first seed, over time or over iterations."""
+def _curves(order: str, settings: Settings, results: list[Result]) -> Result:
+    """The validation error of every method while it trained, of the first seed."""
     trained = [r for r in results if r["seed"] == 0 and "curve" in r]
     return {
         "name": f"table2-{order}-curves",
         "caption": f"Validation error during training, {order} pixels, mean over the numbers of known pixels.",
         "kind": "lines",
-        "x_label": "minutes of training" if timed else "iterations",
+        "x_label": x_label(settings),
         "y_label": "MSE",
         "x_scale": "linear",
         "y_scale": "log",
-        "series": [
-            {
-                "label": r["method"],
-                "x": [x * (r["seconds"] / r["iterations"] / 60 if timed else 1) for x, _ in r["curve"]],
-                "y": [y for _, y in r["curve"]],
-                "interval": None,
-            }
-            for r in trained
-        ],
+        "series": [curve(r, r["method"], settings) for r in trained],
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
+from cavia.experiments.curves import curve, x_label
 
 PAPER_ITERATIONS = 60_000
 # Method and filters → accuracy and half the 95 % interval for 1 and 5 shots, in percent, as Table 3 prints them.
@@ -132,7 +133,8 @@ def _curves(name: str, settings: Settings, results: list[Result], paper: dict) -
     for ways in settings.ways:
         for shots in settings.shots:
             group = [r for r in results if (r["ways"], r["shots"], r["seed"]) == (ways, shots, 0)]
-            series = [_curve(r, timed=settings.minutes > 0) for r in group if "curve" in r]
+            labels = [_label(r["method"], r["filters"]) for r in group]
+            series = [curve(r, label, settings, 100) for r, label in zip(group, labels, strict=True) if "curve" in r]
             final = paper.get(("CAVIA", settings.filters[0]), {}).get(shots)
             if final and ways == 5 and series and not _is_synthetic(results):
                 ends = [0.0, max(max(one["x"]) for one in series)]
@@ -144,7 +146,7 @@ def _curves(name: str, settings: Settings, results: list[Result], paper: dict) -
                         "name": f"{name}-{ways}-way-{shots}-shot",
                         "caption": f"Accuracy on validation classes during training, {ways}-way {shots}-shot.",
                         "kind": "lines",
-                        "x_label": "minutes of training" if settings.minutes else "iterations",
+                        "x_label": x_label(settings),
                         "y_label": "accuracy (%)",
                         "x_scale": "linear",
                         "y_scale": "linear",
@@ -152,16 +154,6 @@ def _curves(name: str, settings: Settings, results: list[Result], paper: dict) -
                     }
                 )
     return figures
-
-
-def _curve(result: Result, timed: bool) -> Result:
-    unit = result["seconds"] / result["iterations"] / 60 if timed else 1
-    return {
-        "label": _label(result["method"], result["filters"]),
-        "x": [x * unit for x, _ in result["curve"]],
-        "y": [100 * y for _, y in result["curve"]],
-        "interval": None,
-    }
 
 
 def _probes(name: str, results: list[Result]) -> list[Result]:

@@ -17,8 +17,8 @@ class SineBasis(ContextModel):
     frequency: ω in sin(ω (W h + b)), how fine the detail is that the network starts with.
 
     For pictures and other fields over coordinates. The network is computed once per place, however often φ moves, and
-    a squared error is quadratic in φ. Sines and their
-    initialisation are those of SIREN (Sitzmann et al., 2020). Take a smaller outer rate than for ReLUs, 3e-4 say.
+    a squared error is quadratic in φ. Sines and their initialisation are those
+    of SIREN (Sitzmann et al., 2020). Take a smaller outer rate than for ReLUs, 3e-4 say.
 
     >>> model = SineBasis(inputs=2, outputs=3, hidden=(64, 64), context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape

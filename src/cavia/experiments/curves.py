@@ -1,0 +1,19 @@
+"""Learning curves of trained cells, for the report."""
+
+from cavia.experiments.base import Result, Settings
+
+
+def x_label(settings: Settings) -> str:
+    """What the curves are drawn over: time where the budget is one of minutes, else iterations."""
+    return "minutes of training" if settings.minutes else "iterations"
+
+
+def curve(result: Result, label: str, settings: Settings, unit: float = 1.0) -> Result:
+    """The validation scores of a cell while it trained, in units of 1 / unit; time is spread evenly over iterations."""
+    minutes = result["seconds"] / result["iterations"] / 60 if settings.minutes else 1
+    return {
+        "label": label,
+        "x": [iteration * minutes for iteration, _ in result["curve"]],
+        "y": [unit * score for _, score in result["curve"]],
+        "interval": None,
+    }
