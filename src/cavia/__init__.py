@@ -1,5 +1,6 @@
 """Fast context adaptation: one network for many tasks, a few numbers per task (CAVIA, Zintgraf et al., ICML 2019)."""
 
+from cavia import envs
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.evaluation.evaluate import Evaluation, evaluate
 from cavia.learners.amortised import CNP
@@ -53,6 +54,7 @@ __all__ = [
     "TaskBatch",
     "TaskFamily",
     "adapt",
+    "envs",
     "evaluate",
     "fit",
     "load",

@@ -1,0 +1,163 @@
+"""The contract of an environment with a task axis."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError, closest, require_at_least
+from cavia.tasks.batch import SPLITS, shape
+
+GOLDEN = (5**0.5 - 1) / 2
+
+
+class Step(NamedTuple):
+    """What T tasks × R rollouts answer to an action.
+
+    observation: [T, R, observations]
+    reward:      [T, R]         0 once an episode has ended
+    done:        [T, R] bool    the episode has ended, in this step or before
+    """
+
+    observation: Tensor
+    reward: Tensor
+    done: Tensor
+
+
+class TaskEnv(ABC):
+    """T tasks × R rollouts that are stepped together.
+
+    observations: numbers in an observation
+    actions:      numbers in an action; with `discrete`, how many actions there are to choose from
+    horizon:      steps after which every episode is over
+    discrete:     an action is one of `actions` whole numbers from 0 on, and actions are int64 [T, R]
+    task_shape:   the shape of one task
+
+    A subclass sets these and writes `_draw`, `_start`, `_advance`, `_state` and `_load_state`; arguments are
+    checked here. An episode that has ended keeps its last observation and earns nothing more.
+    """
+
+    observations: int
+    actions: int
+    horizon: int
+    discrete: bool = False
+    task_shape: ClassVar[tuple[int, ...]] = ()
+
+    _time: int = 0
+    _done: Tensor | None = None  # [T, R]; None before the first reset
+
+    def sample_tasks(self, count: int, generator: torch.Generator, split: str = "train") -> Tensor:
+        """`count` tasks, [T, *task_shape]: random in "train", spread evenly in "val", a fixed even set in "test"."""
+        require_at_least("count", count, 1)
+        if split not in SPLITS:
+            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        return self._draw(count, generator, split)
+
+    def reset(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
+        """Start `rollouts` new episodes of each task [T, *task_shape]; first observations [T, R, observations]."""
+        require_at_least("rollouts", rollouts, 1)
+        self._check_tasks(tasks)
+        observation = self._start(tasks, rollouts, generator)
+        self._time, self._done = 0, torch.zeros(len(tasks), rollouts, dtype=torch.bool, device=observation.device)
+        return observation
+
+    def step(self, action: Tensor) -> Step:
+        """Take one action in every episode: [T, R, actions], or int64 [T, R] if `discrete`."""
+        before = self._running()
+        if self._time >= self.horizon:
+            raise CaviaError(f"the episodes are over after {self.horizon} steps; call reset, or raise horizon")
+        self._check_action(action, before.shape)
+        observation, reward, done = self._advance(action)
+        self._time, self._done = self._time + 1, before | done
+        return Step(observation, reward.masked_fill(before, 0.0), self._done)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on; empty before the first reset."""
+        if self._done is None:
+            return {}
+        return {"time": torch.tensor(self._time), "done": self._done, **self._state()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on, to the bit, where `state` was taken."""
+        if not state:
+            self._time, self._done = 0, None
+            return
+        missing = {"time", "done"} - set(state)
+        if missing:
+            raise CaviaError(f"the state of an environment lacks {', '.join(sorted(missing))}; pass what state() gave")
+        self._load_state(state)
+        self._time, self._done = int(state["time"]), state["done"].clone()
+
+    def close(self) -> None:
+        """Free what the environment holds outside Python. It can be reset again."""
+        self._done = None
+
+    @abstractmethod
+    def _draw(self, count: int, generator: torch.Generator, split: str) -> Tensor:
+        """`count` tasks [T, *task_shape]."""
+
+    @abstractmethod
+    def _start(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
+        """First observations [T, R, observations]."""
+
+    @abstractmethod
+    def _advance(self, action: Tensor) -> Step:
+        """One step. The reward of episodes that had ended is not looked at."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Tensor]:
+        """What the next step depends on, apart from the time and which episodes have ended."""
+
+    @abstractmethod
+    def _load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `_state` gave."""
+
+    def _running(self) -> Tensor:
+        """Which episodes have ended [T, R], or an error if none was started."""
+        if self._done is None:
+            raise CaviaError("no episode is running; call reset first")
+        return self._done
+
+    def _check_tasks(self, tasks: Tensor) -> None:
+        if not isinstance(tasks, Tensor):
+            raise CaviaError(f"tasks must be a tensor, got {type(tasks).__name__}; use sample_tasks or torch.as_tensor")
+        if tasks.ndim == 0 or len(tasks) == 0 or tuple(tasks.shape[1:]) != self.task_shape:
+            wanted = ", ".join(("T", *map(str, self.task_shape)))
+            raise CaviaError(f"tasks must have shape [{wanted}] with T at least 1, got {shape(tasks)}")
+        if not tasks.isfinite().all():
+            raise CaviaError(f"tasks must be finite, got {tasks[~tasks.isfinite()][0].item()}")
+
+    def _check_action(self, action: Tensor, batch: torch.Size) -> None:
+        wanted = batch if self.discrete else (*batch, self.actions)
+        if not isinstance(action, Tensor):
+            raise CaviaError(f"action must be a tensor, got {type(action).__name__}; use torch.as_tensor")
+        if action.shape != torch.Size(wanted):
+            raise CaviaError(f"action must have shape {list(wanted)} (tasks, rollouts, …), got {shape(action)}")
+        if self.discrete and (action.is_floating_point() or action.dtype == torch.bool):
+            raise CaviaError(f"actions are whole numbers below {self.actions}, got {action.dtype}; use action.long()")
+        wrong = (action < 0) | (action >= self.actions) if self.discrete else ~action.isfinite()
+        if wrong.any():
+            task, rollout, *_ = wrong.nonzero()[0].tolist()
+            fix = f"choose from 0 … {self.actions - 1}" if self.discrete else "the policy diverged: lower its step size"
+            value = action[wrong][0].item()
+            raise CaviaError(f"action of task {task}, rollout {rollout} at step {self._time} is {value}; {fix}")
+
+
+def spread(count: int, dimensions: int, generator: torch.Generator, split: str) -> Tensor:
+    """`count` points [count, 1 or 2] of the unit interval or square.
+
+    Random in "train". Else one in each of `count` equal slices, and along the second axis multiples of the golden
+    ratio: in "val" shifted at random, in "test" always the same points.
+    """
+
+    def uniform(*size: int) -> Tensor:
+        return torch.rand(size, generator=generator, device=generator.device)
+
+    if split == "train":
+        return uniform(count, dimensions)
+    index = torch.arange(count, device=generator.device)
+    within, shift = (uniform(count), uniform(1)) if split == "val" else (0.5, 0.5)
+    axes = [(index + within) / count, (index * GOLDEN + shift) % 1.0]
+    return torch.stack(axes[:dimensions], dim=1)

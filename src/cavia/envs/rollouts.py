@@ -1,0 +1,54 @@
+"""Episodes of all tasks, collected together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cavia.envs.base import TaskEnv
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """R episodes of each of T tasks, over the H steps that the longest of them took.
+
+    observations: [T, R, H, observations]  what was seen before each action
+    actions:      [T, R, H, actions]       int64 [T, R, H] if the environment is discrete
+    rewards:      [T, R, H]                0 after the end of an episode
+    mask:         [T, R, H] bool           True while the episode was running
+    """
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    mask: Tensor
+
+    @property
+    def returns(self) -> Tensor:
+        """The mean undiscounted return of each task, [T]."""
+        return (self.rewards * self.mask).sum(dim=2).mean(dim=1)
+
+
+@torch.no_grad()
+def collect(
+    env: TaskEnv, tasks: Tensor, act: Callable[[Tensor], Tensor], rollouts: int, generator: torch.Generator
+) -> Rollouts:
+    """`rollouts` episodes of each task [T, ...], until all have ended.
+
+    act: maps observations [T, R, observations] to actions [T, R, actions]; called once per time step.
+    """
+    observation = env.reset(tasks, rollouts, generator)
+    done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
+    observations, actions, rewards, masks = [], [], [], []
+    for _ in range(env.horizon):
+        action = act(observation)
+        step = env.step(action)
+        observations.append(observation)
+        actions.append(action)
+        rewards.append(step.reward)
+        masks.append(~done)
+        observation, done = step.observation, step.done
+        if done.all():
+            break
+    return Rollouts(*(torch.stack(steps, dim=2) for steps in (observations, actions, rewards, masks)))
