@@ -51,8 +51,8 @@ class SingleTask(gymnasium.Env[Array, Array]):
             drawn = as_task(self.env, options["task"])
         elif self.task is not None:
             drawn = self.task
-        self._steps, self._info = 0, {"task": drawn[0].numpy()}
-        return self.env.reset(drawn, 1, generator)[0, 0].numpy(), dict(self._info)
+        self._steps, self._drawn = 0, drawn[0]
+        return self.env.reset(drawn, 1, generator)[0, 0].numpy(), self._info()
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         given = np.asarray(action, dtype=np.float32)
@@ -61,7 +61,11 @@ class SingleTask(gymnasium.Env[Array, Array]):
         observation, reward, done = self.env.step(torch.from_numpy(given)[None, None])
         self._steps += 1
         over = self._steps >= self.env.horizon
-        return observation[0, 0].numpy(), reward.item(), bool(done.item()), over, dict(self._info)
+        return observation[0, 0].numpy(), reward.item(), bool(done.item()), over, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """New data at every call, which users may keep and change."""
+        return {"task": self._drawn.numpy().copy()}
 
 
 def as_task(env: TaskEnv, task: Any) -> torch.Tensor:

@@ -1,0 +1,123 @@
+"""Steps of our cheetah against Gymnasium's SyncVectorEnv: ratios of times measured interleaved in one run.
+
+    python benchmarks/simulator.py [--rounds 15] [--out results/benchmarks]
+
+10 tasks × 4 rollouts, the same random actions for all; one unit of work is one control step (5 of MuJoCo's) of one
+environment. Before anything is timed, both must simulate the same motion from the same state.
+"""
+
+import argparse
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from cavia.envs import CheetahDirection
+from cavia.envs.simulator import warnings_of_mujoco
+from cavia.tensor_file import write_atomically, write_json
+from interleaved import in_turns, spread
+
+TASKS, ROLLOUTS, STEPS = 10, 4, 10
+BASELINE = "gymnasium"
+
+
+def gymnasiums() -> Any:
+    """Gymnasium's own vector of cheetahs, reset."""
+    # Its HalfCheetah imports imageio, which is not installed with "cavia[rl]", for its videos only.
+    sys.modules.setdefault("imageio", types.ModuleType("imageio"))
+    with warnings_of_mujoco():
+        copies = [lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=10**9)] * (TASKS * ROLLOUTS)
+        envs = gymnasium.vector.SyncVectorEnv(copies)
+    envs.reset(seed=0)
+    return envs
+
+
+def ours(**settings: Any) -> CheetahDirection:
+    """Our cheetahs, reset, with episodes that outlast the benchmark."""
+    env, generator = CheetahDirection(horizon=10**9, **settings), torch.Generator().manual_seed(0)
+    env.reset(env.sample_tasks(TASKS, generator), ROLLOUTS, generator)
+    return env
+
+
+def check(actions: torch.Tensor) -> float:
+    """The largest difference between the positions of Gymnasium's cheetahs and of ours, from the same state on."""
+    theirs, env = gymnasiums(), ours(backend="list")
+    for copy, other in enumerate(theirs.envs):
+        other.unwrapped.set_state(env.simulator.positions[copy], env.simulator.velocities[copy])
+    for action in actions:
+        env.step(action)
+        theirs.step(action.flatten(0, 1).numpy())
+    reached = np.array([other.unwrapped.data.qpos for other in theirs.envs])
+    worst = float(np.abs(reached - env.simulator.positions).max())
+    if worst > 1e-6:
+        raise SystemExit(f"the contestants disagree by {worst:.1e}; nothing was timed")
+    return worst
+
+
+def contestants(actions: torch.Tensor) -> dict[str, tuple[Callable[[], object], int]]:
+    """Name → an action for `in_turns`: STEPS control steps of every environment."""
+    theirs, rows = gymnasiums(), actions.flatten(1, 2).numpy()
+    envs = {
+        "list, one core": ours(backend="list"),
+        "rollout, one core": ours(threads=1),
+        "rollout, two cores": ours(threads=2),
+    }
+    work = {BASELINE: lambda: [theirs.step(row) for row in rows]}
+    work |= {name: lambda env=env: [env.step(action) for action in actions] for name, env in envs.items()}
+    return {name: (action, STEPS * TASKS * ROLLOUTS) for name, action in work.items()}
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    actions = torch.rand(STEPS, TASKS, ROLLOUTS, 6, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    difference = check(actions)
+    times = in_turns(contestants(actions), rounds)
+    ratios = {
+        name: spread([base / one for base, one in zip(times[BASELINE], values, strict=True)], 2)
+        for name, values in times.items()
+    }
+    return {
+        "largest_difference_of_positions": difference,
+        "steps_per_second": {name: spread([1 / one for one in values], 0) for name, values in times.items()},
+        "times_faster_than_gymnasium": ratios,
+        "rounds": rounds,
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {found['steps_per_second'][name]['median']:.0f} | {r['median']}× | {r['worst']}× … {r['best']}× |"
+        for name, r in found["times_faster_than_gymnasium"].items()
+    )
+    return f"""# Cheetah: how much faster than Gymnasium's SyncVectorEnv
+
+`python benchmarks/simulator.py --rounds {found["rounds"]}`: {TASKS} tasks × {ROLLOUTS} rollouts, {STEPS} control steps
+a round; medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
+
+| simulator | environment steps a second | faster than SyncVectorEnv | worst … best round |
+|---|---|---|---|
+{rows}
+
+- Largest difference of any position of the list after {STEPS} steps from the same state:
+  {found["largest_difference_of_positions"]:.1e}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = measure(options.rounds)
+    write_json(options.out / "simulator.json", found)
+    write_atomically(options.out / "simulator.md", markdown(found).encode())
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()
