@@ -10,6 +10,7 @@ import argparse
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def check(actions: torch.Tensor) -> float:
     return worst
 
 
+def step_all(env: CheetahDirection, actions: torch.Tensor) -> None:
+    """A step for each of the actions [STEPS, T, R, 6]."""
+    for action in actions:
+        env.step(action)
+
+
 def contestants(actions: torch.Tensor) -> dict[str, tuple[Callable[[], object], int]]:
     """Name → an action for `in_turns`: STEPS control steps of every environment."""
     theirs, rows = gymnasiums(), actions.flatten(1, 2).numpy()
@@ -67,8 +74,8 @@ def contestants(actions: torch.Tensor) -> dict[str, tuple[Callable[[], object], 
         "rollout, one core": ours(threads=1),
         "rollout, two cores": ours(threads=2),
     }
-    work = {BASELINE: lambda: [theirs.step(row) for row in rows]}
-    work |= {name: lambda env=env: [env.step(action) for action in actions] for name, env in envs.items()}
+    work: dict[str, Callable[[], object]] = {BASELINE: lambda: [theirs.step(row) for row in rows]}
+    work |= {name: partial(step_all, env, actions) for name, env in envs.items()}
     return {name: (action, STEPS * TASKS * ROLLOUTS) for name, action in work.items()}
 
 
