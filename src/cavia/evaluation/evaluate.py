@@ -16,7 +16,7 @@ from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
 class Evaluation:
     """Scores of T tasks after 0, 1, … S gradient steps.
 
-    metric:   "accuracy" for classification (higher is better), otherwise the loss (lower is better).
+    metric:   "accuracy" for classification or "return" (higher is better), otherwise the loss (lower is better).
     scores:   [S + 1, T]
     mean:     [S + 1]  over tasks
     interval: [S + 1]  half width of the 95 % interval of the mean
@@ -35,7 +35,7 @@ class Evaluation:
 
     @property
     def higher_is_better(self) -> bool:
-        return self.metric == "accuracy"
+        return self.metric in ("accuracy", "return")
 
     def __str__(self) -> str:
         pairs = zip(self.mean.tolist(), self.interval.tolist(), strict=True)

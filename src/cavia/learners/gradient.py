@@ -65,9 +65,12 @@ class GradientLearner(Learner):
             return self.fixed_rates
         return {name: self.rates[_key(name)] for name in self.fast_names}
 
+    def start(self, tasks: int) -> Fast:
+        """The fast parameters of `tasks` tasks before adaptation, name → [T, ...]."""
+        return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
+
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
-        if fast is None:
-            fast = {name: value.expand(len(x), *value.shape) for name, value in self._start().items()}
+        fast = self.start(len(x)) if fast is None else fast
         fast = {name: value for name, value in fast.items() if name != STATISTICS}
         self._check(x, fast)
         predict = self.predictor(x)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cavia.errors import CaviaError, closest
+from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 
 PointLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (prediction [T, N, ...], target) → [T, N]
 
@@ -40,7 +41,25 @@ def _check_labels(name: str, prediction: Tensor, target: Tensor) -> None:
         )
 
 
-LOSSES: dict[str, PointLoss] = {"mse": mse, "cross_entropy": cross_entropy}
+def gaussian_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
+    """−A·log π(a | s) of every time step: predictions [T, N, 2·A] of a `GaussianPolicy`, target [T, N, A + 1] → [T, N].
+
+    target: the action that was taken, and its advantage last.
+    """
+    return -target[..., -1] * GaussianPolicy.log_prob(prediction, target[..., :-1])
+
+
+def categorical_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
+    """The same for a `CategoricalPolicy`: logits [T, N, actions], target [T, N, 2] → [T, N]."""
+    return -target[..., -1] * CategoricalPolicy.log_prob(prediction, target[..., :-1])
+
+
+LOSSES: dict[str, PointLoss] = {
+    "mse": mse,
+    "cross_entropy": cross_entropy,
+    "gaussian_policy_gradient": gaussian_policy_gradient,
+    "categorical_policy_gradient": categorical_policy_gradient,
+}
 
 
 def find_loss(loss: str | PointLoss) -> PointLoss:

@@ -15,12 +15,15 @@ from cavia.models.base import ContextModel
 from cavia.models.basis import SineBasis
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
+from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 from cavia.tensor_file import read_tensors, write_tensors
 
 LEARNERS: dict[str, type[Learner]] = {
     cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MatchingNets, MetaSGD, ProtoNets, Reptile)
 }
-MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (ConvNet, MLP, SineBasis)}
+MODELS: dict[str, type[ContextModel]] = {
+    cls.__name__: cls for cls in (CategoricalPolicy, ConvNet, GaussianPolicy, MLP, SineBasis)
+}
 FORMAT = 1
 
 

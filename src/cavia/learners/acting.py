@@ -1,0 +1,131 @@
+"""A learner in an environment: its actions, and the steps of episodes as points to adapt on."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavia.envs.advantages import advantages
+from cavia.envs.base import TaskEnv
+from cavia.envs.rollouts import Rollouts, collect
+from cavia.errors import CaviaError
+from cavia.learners.base import Learner
+from cavia.learners.gradient import GradientLearner
+from cavia.learners.inner import Fast
+from cavia.models.policy import Policy
+
+
+@dataclass(frozen=True)
+class Points:
+    """The steps of R episodes of each task as points: N = R·H, episode after episode.
+
+    x:    [T, N, observations]
+    y:    [T, N, A + 1]  the action that was taken, and its advantage last
+    mask: [T, N] bool    False after the end of an episode
+    """
+
+    x: Tensor
+    y: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, rollouts: Rollouts, discount: float, trace: float, dtype: torch.dtype = torch.float32) -> "Points":
+        """Rollouts with their advantages (GAE with discount γ and trace λ)."""
+        found = advantages(rollouts, discount, trace)
+        actions = rollouts.actions if rollouts.actions.ndim == 4 else rollouts.actions.unsqueeze(-1)
+        y = torch.cat([actions.to(dtype), found.to(dtype).unsqueeze(-1)], -1)
+        x = rollouts.observations.to(dtype)
+        return cls(x.flatten(1, 2), y.flatten(1, 2), rollouts.mask.flatten(1))
+
+    def split(self, chunk: int) -> "Iterator[Points]":
+        """The tasks in order, at most `chunk` at a time."""
+        for x, y, mask in zip(self.x.split(chunk), self.y.split(chunk), self.mask.split(chunk), strict=True):
+            yield Points(x, y, mask)
+
+    def every(self, steps: int) -> "Points":
+        """Only every so manieth point."""
+        return self if steps == 1 else Points(self.x[:, ::steps], self.y[:, ::steps], self.mask[:, ::steps])
+
+
+def policy_of(learner: Learner) -> Policy:
+    """The learner's policy; an error if it has none."""
+    if not isinstance(learner.model, Policy):
+        raise CaviaError(f"the learner's model must be a policy (cavia.GaussianPolicy), got {type(learner.model).__name__}")
+    return learner.model
+
+
+def check_fits(learner: Learner, env: TaskEnv) -> None:
+    """Raise unless the learner adapts by gradient and its policy takes the environment's observations and actions."""
+    if not isinstance(learner, GradientLearner):
+        raise CaviaError(f"{type(learner).__name__} does not adapt by gradient; use cavia.CAVIA or cavia.MAML")
+    policy, name = policy_of(learner), type(env).__name__
+    if learner.loss != policy.loss:
+        raise CaviaError(f"the loss of a {type(policy).__name__} is {policy.loss!r}, got {learner.loss!r}")
+    if policy.discrete != env.discrete:
+        right = "CategoricalPolicy" if env.discrete else "GaussianPolicy"
+        raise CaviaError(f"{name} needs a {right}, got a {type(policy).__name__}")
+    for what in ("observations", "actions"):
+        ours, theirs = getattr(policy, what), getattr(env, what)
+        if ours != theirs:
+            raise CaviaError(f"{name} has {theirs} {what}, the policy {ours}; make it with {what}={theirs}")
+
+
+def actor(
+    learner: Learner, fast: Fast, generator: torch.Generator, mean: bool = False
+) -> Callable[[Tensor], Tensor]:
+    """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
+
+    mean: take the likeliest action instead of a random one.
+    """
+    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+
+    def act(observation: Tensor) -> Tensor:
+        prediction = learner.predict(observation.to(dtype), fast)
+        return policy.mode(prediction) if mean else policy.sample(prediction, generator)
+
+    return act
+
+
+class Stage(NamedTuple):
+    """T tasks after some number of updates.
+
+    fast:     name → [T, ...]
+    episodes: R of each task, with random actions of the policy at this stage
+    points:   their steps, what the next update is made on
+    """
+
+    fast: Fast
+    episodes: Rollouts
+    points: Points
+
+
+def adapt_in(
+    learner: GradientLearner,
+    env: TaskEnv,
+    tasks: Tensor,
+    rollouts: int,
+    steps: int,
+    generator: torch.Generator,
+    discount: float = 0.95,
+    trace: float = 1.0,
+    halve: bool = False,
+) -> list[Stage]:
+    """The stages after 0 … steps updates to the tasks [T, ...], each update on `rollouts` new episodes of each task.
+
+    discount, trace: γ and λ of the advantages.
+    halve: halve the inner rate after the first update, as the paper does for MAML in testing.
+    """
+    dtype = next(learner.parameters()).dtype
+    fast, stages = {name: value.detach() for name, value in learner.start(len(tasks)).items()}, []
+    for step in range(steps + 1):
+        if step:
+            points = stages[-1].points
+            moved = learner.adapt(points.x, points.y, points.mask, steps=1, fast=fast)
+            # An update is proportional to its rate: half of it is that of half the rate.
+            share = 0.5 if halve and step > 1 else 1.0
+            fast = {name: torch.lerp(value, moved[name], share) for name, value in fast.items()}
+        episodes = collect(env, tasks, actor(learner, fast, generator), rollouts, generator)
+        stages.append(Stage(fast, episodes, Points.of(episodes, discount, trace, dtype)))
+    return stages

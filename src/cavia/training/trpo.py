@@ -1,0 +1,243 @@
+"""The outer step of meta-reinforcement learning: TRPO through the inner steps (Section 5.3).
+
+The KL divergence is summed over the numbers of an action and averaged over the steps of each task, then over tasks.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.learners.acting import Points, policy_of
+from cavia.learners.base import Learner
+from cavia.learners.inner import Fast
+from cavia.learners.losses import mean_over_points
+
+Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vector [P]
+
+
+@dataclass(frozen=True)
+class MetaBatch:
+    """T tasks: the episodes before each inner step, and those after the last.
+
+    support: one set of points for each inner step
+    query:   of the adapted policy
+    """
+
+    support: Sequence[Points]
+    query: Points
+
+    def __len__(self) -> int:
+        """The number of tasks, T."""
+        return len(self.query.x)
+
+    def split(self, chunk: int) -> "Iterator[MetaBatch]":
+        """The tasks in order, at most `chunk` at a time."""
+        for query, *support in zip(*(points.split(chunk) for points in (self.query, *self.support)), strict=True):
+            yield MetaBatch(support, query)
+
+    def every(self, steps: int) -> "MetaBatch":
+        """Only every so manieth step of the episodes."""
+        return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps))
+
+
+@dataclass(frozen=True)
+class TrustRegion:
+    """The settings of TRPO.
+
+    max_kl:         limit of the mean KL divergence of a step
+    cg_iterations:  of conjugate gradients
+    damping:        added to the diagonal of the Hessian of the KL divergence
+    backtracks:     how often the line search shortens a step, by `shrink`, before it gives up
+    shrink:         factor of each of them
+    hvp_every:      every so manieth time step enters the Hessian-vector products, which are the dominant cost. With 1 they
+                    are exact; else the KL divergence of a trial step, over all steps, corrects the step's length
+    chunk:          tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
+    """
+
+    max_kl: float = 1e-2
+    cg_iterations: int = 10
+    damping: float = 1e-5
+    backtracks: int = 15
+    shrink: float = 0.8
+    hvp_every: int = 1
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("max_kl", self.max_kl)
+        require_positive("damping", self.damping)
+        for name in ("cg_iterations", "backtracks", "hvp_every", *(["chunk"] if self.chunk is not None else [])):
+            require_at_least(name, getattr(self, name), 1)
+        if not 0 < self.shrink < 1:
+            raise CaviaError(f"shrink must be between 0 and 1, got {self.shrink}")
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """What an outer step did.
+
+    gain:    of the surrogate objective
+    kl:      mean KL divergence between the adapted policies before and after
+    share:   of the full step that the line search took; 0: no step was good enough, the parameters stay
+    entropy: of the adapted policies, mean over steps
+    """
+
+    gain: float
+    kl: float
+    share: float
+    entropy: float
+
+
+class TRPO:
+    """Outer steps for a learner around a policy; they update its parameters in place."""
+
+    def __init__(self, learner: Learner, region: TrustRegion | None = None):
+        self.learner, self.policy, self.region = learner, policy_of(learner), region or TrustRegion()
+        self.parameters = [value for value in learner.parameters() if value.requires_grad]
+
+    def __call__(self, batch: MetaBatch) -> StepTaken:
+        """Take one step: up the surrogate, within the trust region."""
+        region = self.region
+        parts = list(batch.split(region.chunk or len(batch)))
+        gradient, before, old = self.gradient(parts)
+        fisher = Fisher(self, [part.every(region.hvp_every) for part in parts])
+        direction, product = conjugate_gradients(fisher.damped(region.damping), gradient, region.cg_iterations)
+        del fisher  # and its graphs
+        full = (2 * region.max_kl / (direction @ product)).sqrt() * direction  # its KL divergence would be max_kl
+        loss, kl, share = self._line_search(parts, old, before, full)
+        entropy = sum(
+            mean_over_points(self.policy.entropy(one), part.query.mask).sum().item()
+            for one, part in zip(old, parts, strict=True)
+        )
+        return StepTaken(before - loss, kl, share, entropy / len(batch))
+
+    def adapted(self, part: MetaBatch) -> Tensor:
+        """Predictions [T, N, D] of the adapted policies for the query steps, differentiable through the inner steps."""
+        fast: Fast | None = None
+        for points in part.support:
+            fast = self.learner.infer(points.x, points.y, points.mask, 1, fast)  # Eq. (5) on −A·log π
+        if fast is None:
+            raise CaviaError("support must hold the episodes of at least one inner step, got none")
+        return self.learner.predict(part.query.x, fast)
+
+    def surrogate(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
+        """−mean of A·π_new(a | s) / π_old(a | s) over each task's steps: predictions [T, N, D] twice → [T]."""
+        action, advantage = points.y[..., :-1], points.y[..., -1]
+        ratio = (self.policy.log_prob(new, action) - self.policy.log_prob(old, action)).exp()
+        return -mean_over_points(ratio * advantage, points.mask)
+
+    def gradient(self, parts: Sequence[MetaBatch]) -> tuple[Tensor, float, list[Tensor]]:
+        """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions."""
+        total, loss, old = torch.zeros_like(self._flat(self.parameters)), 0.0, []
+        for part in parts:
+            new = self.adapted(part)
+            old.append(new.detach())
+            share = self.surrogate(new, old[-1], part.query).sum() / _count(parts)
+            total += self._backward(share)
+            loss += share.item()
+        return total, loss, old
+
+    @torch.no_grad()
+    def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:
+        """The surrogate (lower is better) and the mean KL divergence of the parameters as they are, over all tasks."""
+        loss = kl = 0.0
+        for part, before in zip(parts, old, strict=True):
+            new = self.adapted(part)
+            loss += self.surrogate(new, before, part.query).sum().item()
+            kl += mean_over_points(self.policy.kl(before, new), part.query.mask).sum().item()
+        return loss / _count(parts), kl / _count(parts)
+
+    @torch.no_grad()
+    def _line_search(
+        self, parts: Sequence[MetaBatch], old: Sequence[Tensor], before: float, full: Tensor
+    ) -> tuple[float, float, float]:
+        """Shorten the step `full` [P] until the surrogate is below `before` and the KL divergence within its limit.
+
+        Returns the surrogate, the KL divergence and the share of the step.
+        """
+        start, limit = self._flat(self.parameters), self.region.max_kl
+        if self.region.hvp_every > 1:
+            self._assign(start - full)
+            _, kl = self.judge(parts, old)
+            full = full * (limit / kl) ** 0.5 if 0 < kl < math.inf else full  # KL grows with the square of the step
+        if full.isfinite().all():
+            for attempt in range(self.region.backtracks):
+                share = self.region.shrink**attempt
+                self._assign(start - share * full)
+                loss, kl = self.judge(parts, old)
+                if loss < before and kl <= limit:
+                    return loss, kl, share
+        self._assign(start)
+        return before, 0.0, 0.0
+
+    def _assign(self, vector: Tensor) -> None:
+        parts = vector.split([value.numel() for value in self.parameters])
+        for value, part in zip(self.parameters, parts, strict=True):
+            value.data.copy_(part.view_as(value))
+
+    def _backward(self, loss: Tensor, weights: Tensor | None = None, **options: bool) -> Tensor:
+        """The gradient [P] of `loss`, or of its sum weighted by `weights`."""
+        found = torch.autograd.grad(loss, self.parameters, weights, materialize_grads=True, **options)
+        return self._flat(found)
+
+    @staticmethod
+    def _flat(values: Sequence[Tensor]) -> Tensor:
+        return torch.cat([value.flatten() for value in values])
+
+
+class Fisher:
+    """Products with the Hessian of the mean KL divergence at the parameters as they are, through the inner steps.
+
+    At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with the predictions' Jacobian J
+    and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice. The graphs of J·v and
+    Jᵀ·u are built once.
+    """
+
+    def __init__(self, trpo: TRPO, parts: Sequence[MetaBatch]):
+        self.trpo, self.tasks = trpo, _count(parts)
+        self.graphs = [self._graph(part) for part in parts]
+
+    def _graph(self, part: MetaBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        prediction = self.trpo.adapted(part)
+        seed = torch.zeros_like(prediction, requires_grad=True)
+        # Jᵀ·seed is linear in seed: its gradient with respect to seed, weighted by v, is J·v.
+        pulled = self.trpo._backward(prediction, seed, create_graph=True)
+        weight = part.query.mask / part.query.mask.sum(1, keepdim=True).clamp(min=1) / self.tasks  # [T, N]
+        return prediction, seed, pulled, weight.to(prediction).unsqueeze(-1)
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """H·vector: [P] → [P]"""
+        total = torch.zeros_like(vector)
+        for prediction, seed, pulled, weight in self.graphs:
+            (change,) = torch.autograd.grad(pulled, seed, vector, retain_graph=True)  # J·v, [T, N, D]
+            scaled = weight * self.trpo.policy.fisher(prediction.detach(), change)
+            total += self.trpo._backward(prediction, scaled, retain_graph=True)
+        return total
+
+    def damped(self, damping: float) -> Product:
+        """Products with H + damping·I."""
+        return lambda vector: self(vector) + damping * vector
+
+
+def conjugate_gradients(product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
+    """Solve A·x = target [P] for a positive definite A given by its products; returns x and A·x."""
+    x, residual = torch.zeros_like(target), target.clone()
+    direction, squares = residual.clone(), residual @ residual
+    for _ in range(iterations):
+        if squares < tolerance:
+            break
+        image = product(direction)
+        length = squares / (direction @ image)
+        x += length * direction
+        residual -= length * image
+        new = residual @ residual
+        direction = residual + new / squares * direction
+        squares = new
+    return x, target - residual
+
+
+def _count(parts: Sequence[MetaBatch]) -> int:
+    return sum(len(part) for part in parts)
