@@ -3,6 +3,7 @@
 from cavia import envs
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.evaluation.evaluate import Evaluation, evaluate
+from cavia.evaluation.returns import evaluate_returns
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
@@ -14,6 +15,7 @@ from cavia.models.basis import SineBasis
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
+from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.tasks.completion import Completion
 from cavia.tasks.episodes import Episodes
@@ -21,7 +23,10 @@ from cavia.tasks.glyphs import synthetic_glyphs
 from cavia.tasks.images import ImageSet
 from cavia.tasks.sine import Sine
 from cavia.tasks.synthetic import synthetic_faces
-from cavia.training.fit import FitResult, fit
+from cavia.training.fit import fit
+from cavia.training.fit_policy import fit_policy
+from cavia.training.run import FitResult
+from cavia.training.trpo import TrustRegion
 
 __version__ = "0.1.0"
 
@@ -31,6 +36,7 @@ __all__ = [
     "CNP",
     "MAML",
     "MLP",
+    "CategoricalPolicy",
     "CaviaError",
     "CaviaMAML",
     "Completion",
@@ -42,6 +48,7 @@ __all__ = [
     "Evaluation",
     "FiLM",
     "FitResult",
+    "GaussianPolicy",
     "ImageSet",
     "Interrupted",
     "Learner",
@@ -53,10 +60,13 @@ __all__ = [
     "SineBasis",
     "TaskBatch",
     "TaskFamily",
+    "TrustRegion",
     "adapt",
     "envs",
     "evaluate",
+    "evaluate_returns",
     "fit",
+    "fit_policy",
     "load",
     "synthetic_faces",
     "synthetic_glyphs",

@@ -26,7 +26,7 @@ def generalised_advantages(rewards: Tensor, values: Tensor, mask: Tensor, discou
 
 
 def baseline_values(rollouts: Rollouts, returns: Tensor) -> Tensor:
-    """A linear baseline, refitted to each task's own returns [T, R, H] by one batched solve: V of every step, [T, R, H].
+    """A linear baseline, fitted to each task's own returns [T, R, H] by one batched solve: V of every step, [T, R, H].
 
     Features: the observation, its squares, t, t², t³ and 1, in float64; ridge regression on steps of running episodes.
     """

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,6 +47,11 @@ class TaskEnv(ABC):
 
     _time: int = 0
     _done: Tensor | None = None  # [T, R]; None before the first reset
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the environment was made with, as JSON values; a run folder is tied to it."""
+        return {"horizon": self.horizon}
 
     def sample_tasks(self, count: int, generator: torch.Generator, split: str = "train") -> Tensor:
         """`count` tasks, [T, *task_shape]: random in "train", spread evenly in "val", a fixed even set in "test"."""

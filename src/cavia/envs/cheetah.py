@@ -51,8 +51,13 @@ class Cheetah(TaskEnv):
             raise CaviaError(f"unknown observation {observation!r}; {closest(observation, OBSERVATIONS)}")
         self.horizon = require_at_least("horizon", horizon, 1)
         self.observation, self.observations = observation, OBSERVATIONS[observation]
+        self._made_with = {"observation": observation, "backend": backend, "warmstart": warmstart}
         self.simulator = make_simulator(backend, model_path(), FRAME_SKIP, warmstart, threads)
         self._torso = self.simulator.model.body("torso").pos.copy()  # where it is when all joints are at zero
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | self._made_with  # threads change nothing
 
     @abstractmethod
     def _reward(self, speed: Tensor, tasks: Tensor) -> Tensor:

@@ -35,6 +35,14 @@ def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:
     return (1 - residual / values.var(correction=0)).item()
 
 
+def linear_r2(points: Tensor, values: Tensor) -> Tensor:
+    """How well a linear function of the points [T, C] predicts each of the values [T, D]: R², [D]."""
+    inputs = torch.cat([points, torch.ones_like(points[:, :1])], 1).double()
+    solution = torch.linalg.lstsq(inputs, values.double(), driver="gelsd").solution
+    residual = (values - inputs @ solution).square().mean(0)
+    return 1 - residual / values.double().var(0, correction=0)
+
+
 def neighbour_agreement(points: Tensor) -> float:
     """How often the nearest of all points is another one of the same task: points [T, R, C], R of each task → 0 … 1."""
     tasks, each = points.shape[:2]

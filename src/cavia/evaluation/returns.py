@@ -38,21 +38,21 @@ def evaluate_returns(
     steps: int = 2,
     discount: float = 0.95,
     trace: float = 1.0,
-    halve: bool = False,
+    later_rate: float = 1.0,
     seed: int = 0,
     split: str = "test",
 ) -> Returns:
     """Adapt to `tasks` tasks of the split by `steps` updates, each on `rollouts` new episodes, and score every stage.
 
     discount, trace: γ and λ of the advantages.
-    halve: halve the inner rate after the first update, as the paper does for MAML.
+    later_rate: factor of the inner rate after the first update; the paper halves MAML's.
     """
     check_fits(learner, env)
     for name, value, least in (("tasks", tasks, 1), ("rollouts", rollouts, 1), ("steps", steps, 0)):
         require_at_least(name, value, least)
     generator = seeded_generator(seed, f"returns {split}")
     drawn = env.sample_tasks(tasks, generator, split).to(device_of(learner))
-    stages = adapt_in(learner, env, drawn, rollouts, steps, generator, discount, trace, halve)
+    stages = adapt_in(learner, env, drawn, rollouts, steps, generator, discount, trace, later_rate)
     sampled = [stage.episodes.returns for stage in stages]
     mean = [
         collect(env, drawn, actor(learner, stage.fast, generator, mean=True), rollouts, generator).returns

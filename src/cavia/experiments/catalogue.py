@@ -1,11 +1,17 @@
 """All experiments by name."""
 
 from cavia.errors import CaviaError, closest
-from cavia.experiments import completion, fewshot, sine
+from cavia.experiments import completion, fewshot, reinforcement, sine
 from cavia.experiments.base import Experiment
 
 CATALOGUE: dict[str, Experiment] = {
-    experiment.id: experiment for experiment in (*sine.EXPERIMENTS, *completion.EXPERIMENTS, *fewshot.EXPERIMENTS)
+    experiment.id: experiment
+    for experiment in (
+        *sine.EXPERIMENTS,
+        *completion.EXPERIMENTS,
+        *fewshot.EXPERIMENTS,
+        *reinforcement.EXPERIMENTS,
+    )
 }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from cavia.envs.advantages import advantages
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts, collect
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, Diverged
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.inner import Fast
@@ -52,7 +52,9 @@ class Points:
 def policy_of(learner: Learner) -> Policy:
     """The learner's policy; an error if it has none."""
     if not isinstance(learner.model, Policy):
-        raise CaviaError(f"the learner's model must be a policy (cavia.GaussianPolicy), got {type(learner.model).__name__}")
+        raise CaviaError(
+            f"the learner's model must be a policy (cavia.GaussianPolicy), got {type(learner.model).__name__}"
+        )
     return learner.model
 
 
@@ -72,9 +74,7 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
             raise CaviaError(f"{name} has {theirs} {what}, the policy {ours}; make it with {what}={theirs}")
 
 
-def actor(
-    learner: Learner, fast: Fast, generator: torch.Generator, mean: bool = False
-) -> Callable[[Tensor], Tensor]:
+def actor(learner: Learner, fast: Fast, generator: torch.Generator, mean: bool = False) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean: take the likeliest action instead of a random one.
@@ -110,12 +110,12 @@ def adapt_in(
     generator: torch.Generator,
     discount: float = 0.95,
     trace: float = 1.0,
-    halve: bool = False,
+    later_rate: float = 1.0,
 ) -> list[Stage]:
     """The stages after 0 … steps updates to the tasks [T, ...], each update on `rollouts` new episodes of each task.
 
     discount, trace: γ and λ of the advantages.
-    halve: halve the inner rate after the first update, as the paper does for MAML in testing.
+    later_rate: factor of the inner rate after the first update; the paper halves MAML's in testing.
     """
     dtype = next(learner.parameters()).dtype
     fast, stages = {name: value.detach() for name, value in learner.start(len(tasks)).items()}, []
@@ -123,9 +123,10 @@ def adapt_in(
         if step:
             points = stages[-1].points
             moved = learner.adapt(points.x, points.y, points.mask, steps=1, fast=fast)
-            # An update is proportional to its rate: half of it is that of half the rate.
-            share = 0.5 if halve and step > 1 else 1.0
+            share = later_rate if step > 1 else 1.0  # an update is proportional to its rate
             fast = {name: torch.lerp(value, moved[name], share) for name, value in fast.items()}
+            if not all(value.isfinite().all() for value in fast.values()):
+                raise Diverged(f"{type(learner).__name__}: update {step} is not finite; try a smaller inner_lr")
         episodes = collect(env, tasks, actor(learner, fast, generator), rollouts, generator)
         stages.append(Stage(fast, episodes, Points.of(episodes, discount, trace, dtype)))
     return stages

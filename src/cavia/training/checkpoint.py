@@ -2,7 +2,7 @@
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,28 +72,25 @@ class RunFolder:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
         write_json(known, config)
 
-    def save(
-        self, state: TrainingState, parameters: dict[str, Tensor], optimiser: dict[str, Tensor], random: Tensor
-    ) -> None:
-        """Write the checkpoint, atomically."""
-        groups = {"learner": parameters, "optimiser": optimiser, "best": state.best, "generator": {"state": random}}
-        tensors = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
+    def save(self, state: TrainingState, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write the checkpoint, atomically. groups: "learner", "generator", …: name → tensor of each."""
+        parts = {**groups, "best": state.best}
+        tensors = {f"{group}/{name}": value for group, values in parts.items() for name, value in values.items()}
         description = {name: value for name, value in vars(state).items() if name != "best"}
         write_tensors(self.checkpoint, tensors, description)
 
-    def load(self) -> tuple[TrainingState, dict[str, Tensor], dict[str, Tensor], Tensor] | None:
-        """What `save` was given, or None if there is no checkpoint yet."""
+    def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
+        """What `save` was given, or None if there is no checkpoint yet. A group without tensors is not among them."""
         if not self.checkpoint.exists():
             return None
         tensors, description = read_tensors(self.checkpoint)
-        groups: dict[str, dict[str, Tensor]] = {"learner": {}, "optimiser": {}, "best": {}, "generator": {}}
+        groups: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("/")
+            groups.setdefault(group, {})[rest] = value
         try:
-            for name, value in tensors.items():
-                group, _, rest = name.partition("/")
-                groups[group][rest] = value
-            state = TrainingState(**description, best=groups["best"])
-            return state, groups["learner"], groups["optimiser"], groups["generator"]["state"]
-        except (KeyError, TypeError) as error:
+            return TrainingState(**description, best=groups.pop("best", {})), groups
+        except TypeError as error:
             raise CaviaError(f"{self.checkpoint} is not a training checkpoint ({error})") from error
 
     def forget_metrics_after(self, iteration: int) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,17 @@ from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, re
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.saving import describe
-from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
-from cavia.training.checkpoint import RunFolder, TrainingState
+from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.training.checkpoint import RunFolder
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
+from cavia.training.run import ADVICE, FitResult, Run, describe_tasks
 from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes about 20 s and saves 2 ms or more of a sine step
 WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """How a training run ended; the learner holds its best model."""
-
-    iterations: int
-    loss: float | None  # mean over the last interval
-    best_score: float | None  # on the validation tasks
-    best_iteration: int
-    seconds: float
 
 
 def fit(
@@ -123,7 +113,7 @@ def fit(
         return run.finish()
 
 
-class _Run:
+class _Run(Run):
     """The state of one call of `fit`."""
 
     step: MetaStep
@@ -138,42 +128,21 @@ class _Run:
         folder: RunFolder | None,
         seconds: float,
     ):
-        self.learner, self.family, self.settings = learner, family, settings
-        self.iterations, self.seconds = iterations, seconds
+        config = {
+            "learner": describe(learner),
+            "family": describe_tasks(family),
+            "iterations": iterations,
+            **_without_defaults(asdict(settings)),
+        }
+        super().__init__(learner, iterations, seconds, settings.seed, folder, config)
+        self.family, self.settings = family, settings
         self.device = device_of(learner)
-        self.generator = seeded_generator(settings.seed, "train")
-        self.state = TrainingState()
-        self.folder = folder
-        if folder:
-            folder.claim(
-                {
-                    "learner": describe(learner),
-                    "family": _describe(family),
-                    "iterations": iterations,
-                    **_without_defaults(asdict(settings)),
-                },
-                may_grow="iterations",
-            )
 
-    def resume(self) -> None:
-        """Go on from the checkpoint in the run folder, if there is one."""
-        if self.folder is None:
-            return
-        if found := self.folder.load():
-            self.state, parameters, optimiser, random = found
-            try:
-                self.learner.load_state_dict(parameters)
-                self.step.load_state(optimiser)
-                self.generator.set_state(random)
-            except (RuntimeError, KeyError) as error:
-                why = str(error).strip().splitlines()[-1].strip()
-                raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {why}") from error
-        self.folder.forget_metrics_after(self.state.iteration)
+    def extra(self) -> dict[str, dict[str, Tensor]]:
+        return {"optimiser": self.step.state()}
 
-    @property
-    def share(self) -> float:
-        """How much of the run is done, of its iterations or of its time; at 1 it ends."""
-        return max(self.state.iteration / self.iterations, self.state.seconds / self.seconds)
+    def load_extra(self, groups: dict[str, dict[str, Tensor]]) -> None:
+        self.step.load_state(groups["optimiser"])
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
@@ -184,7 +153,7 @@ class _Run:
             batch = self.family.sample(settings.tasks_per_batch, self._support(), settings.query, self.generator)
             loss = self.take_step(batch.to(self.device)).item()
             if not math.isfinite(loss):
-                raise Diverged(f"{self._who()}: the loss is {loss} at iteration {state.iteration + 1}; {_ADVICE}")
+                raise Diverged(f"{self.who()}: the loss is {loss} at iteration {state.iteration + 1}; {ADVICE}")
             state.iteration += 1
             state.interval_loss += loss
             state.interval_count += 1
@@ -194,7 +163,7 @@ class _Run:
             if clock.time_to_show() or self.share >= 1:
                 show(clock.progress(state.iteration, self.iterations, loss, state.score, self.share))
             if stop.made and self.share < 1:
-                raise Interrupted(self._stopped())
+                raise Interrupted(self.stopped())
 
     def _support(self) -> int:
         """The number of support points of the next batch."""
@@ -204,8 +173,7 @@ class _Run:
     def _record(self) -> dict[str, float]:
         """Validate, write a line of metrics and a checkpoint."""
         state = self.state
-        if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
-            raise Diverged(f"{self._who()}: a weight is not finite at iteration {state.iteration}; {_ADVICE}")
+        self.check_weights()
         state.loss = state.interval_loss / state.interval_count
         state.interval_loss, state.interval_count = 0.0, 0
         line: dict[str, float] = {"iteration": state.iteration, "loss": state.loss}
@@ -214,12 +182,12 @@ class _Run:
         line |= {"lr": self.step.lr.item(), "seconds": round(state.seconds, 3)}
         if self.folder:
             self.folder.append_metrics(line)
-            self._checkpoint()
+            self.checkpoint()
         return line
 
     def _validate(self) -> float:
         """Score the model on the validation tasks and keep it if it is the best so far."""
-        state, settings = self.state, self.settings
+        settings = self.settings
         results = [
             evaluate(
                 self.learner,
@@ -234,45 +202,10 @@ class _Run:
             for count in sorted(set(settings.support_counts))
         ]
         score = sum(result.mean[-1].item() for result in results) / len(results)
-        best = state.best_score
-        if best is None or math.isnan(best) or (score > best if results[0].higher_is_better else score < best):
-            state.best_score, state.best_iteration = score, state.iteration
-            state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
+        self.keep_if_best(score, results[0].higher_is_better)
         return score
-
-    def _checkpoint(self) -> None:
-        if self.folder:
-            random = self.generator.get_state()
-            self.folder.save(self.state, self.learner.state_dict(), self.step.state(), random)
-
-    def _who(self) -> str:
-        rate = self.learner.arguments.get("inner_lr")
-        return type(self.learner).__name__ + ("" if rate is None else f" with inner_lr {rate:g}")
-
-    def _stopped(self) -> str:
-        self._checkpoint()
-        where = "without a run_dir it cannot go on" if self.folder is None else "run the same again to go on"
-        return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
-
-    def finish(self) -> FitResult:
-        """Put the best model into the learner."""
-        state = self.state
-        if state.best:
-            self.learner.load_state_dict(state.best)
-        return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
 
 
 def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
     """Without settings that are off and that earlier versions did not have: their run folders go on."""
     return {name: value for name, value in settings.items() if name != "cooldown" or value}
-
-
-_ADVICE = "try a smaller inner_lr or lr"
-
-
-def _describe(family: Any) -> dict[str, Any]:
-    """What config.json says of a family: its `settings` if it has such a property, else its dataclass fields."""
-    settings = getattr(family, "settings", None)
-    if settings is None:
-        settings = asdict(family) if is_dataclass(family) else {}  # type: ignore[arg-type]  # an instance, not a class
-    return {"class": type(family).__name__, "settings": settings}

@@ -20,11 +20,12 @@ class Progress:
     per_second: float
     seconds_left: float
     share: float  # how much of the run is done
+    text: str = ""  # what to show in place of the loss
 
     def __str__(self) -> str:
         score = "" if self.score is None else f"  validation {self.score:.4f}"
         return (
-            f"iteration {self.iteration}/{self.iterations}  loss {self.loss:.4f}{score}  "
+            f"iteration {self.iteration}/{self.iterations}  {self.text or f'loss {self.loss:.4f}'}{score}  "
             f"{self.per_second:.3g} it/s  {clock(self.seconds_left)} left"
         )
 
@@ -50,7 +51,9 @@ class Clock:
         self._next = time.perf_counter() + self._between
         return True
 
-    def progress(self, iteration: int, iterations: int, loss: float, score: float | None, share: float) -> Progress:
+    def progress(
+        self, iteration: int, iterations: int, loss: float, score: float | None, share: float, text: str = ""
+    ) -> Progress:
         """Where the run stands, with the speed since this session's first step."""
         seconds = self.seconds()
         if self._first is None:
@@ -58,7 +61,7 @@ class Clock:
         done, gained, took = iteration - self._first[0], share - self._first[1], seconds - self._first[2]
         per_second = done / took if took > 0 and done else 0.0
         left = max(1 - share, 0.0) * took / gained if gained > 0 else float("nan")
-        return Progress(iteration, iterations, loss, score, per_second, left, share)
+        return Progress(iteration, iterations, loss, score, per_second, left, share, text)
 
 
 Show: TypeAlias = Callable[[Progress], None]

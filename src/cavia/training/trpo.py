@@ -222,7 +222,9 @@ class Fisher:
         return lambda vector: self(vector) + damping * vector
 
 
-def conjugate_gradients(product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
+def conjugate_gradients(
+    product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10
+) -> tuple[Tensor, Tensor]:
     """Solve A·x = target [P] for a positive definite A given by its products; returns x and A·x."""
     x, residual = torch.zeros_like(target), target.clone()
     direction, squares = residual.clone(), residual @ residual

@@ -1,0 +1,284 @@
+"""Figures 6 and 7: meta-reinforcement learning (Section 5.3)."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+
+from cavia.envs.base import TaskEnv
+from cavia.envs.cheetah import CheetahDirection, CheetahVelocity, model_path
+from cavia.envs.extra import extra
+from cavia.envs.navigation import Navigation
+from cavia.evaluation.probes import linear_r2
+from cavia.evaluation.returns import Returns, evaluate_returns
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
+from cavia.experiments.reinforcement_summary import embedding_summary, rates_summary, updates_summary
+from cavia.experiments.training import fit_cell
+from cavia.learners.gradient import CAVIA, MAML, GradientLearner
+from cavia.models.policy import GaussianPolicy
+from cavia.training.fit_policy import fit_policy
+from cavia.training.trpo import TrustRegion
+
+ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
+    "Navigation": Navigation,
+    "CheetahDirection": CheetahDirection,
+    "CheetahVelocity": CheetahVelocity,
+}
+EMBEDDING_CONTEXT = 2  # parameters, to be drawn in a plane
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """What every experiment with policies shares: the paper's values for navigation."""
+
+    iterations: int = 500
+    minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
+    tasks_per_batch: int = 20
+    rollouts: int = 20
+    horizon: int = 100
+    hidden: tuple[int, ...] = (100, 100)
+    context: int = 5
+    std: float = 1.0  # of the actions before training
+    discount: float = 0.95
+    trace: float = 1.0
+    max_kl: float = 1e-2
+    cg_iterations: int = 10
+    damping: float = 1e-5
+    backtracks: int = 15
+    shrink: float = 0.8
+    hvp_every: int = 10  # time steps; 1: exact Hessian-vector products
+    chunk: int = 2
+    every: int = 10
+    validation_tasks: int = 20
+    test_tasks: int = 40
+    test_rollouts: int = 20
+    updates: int = 2
+    maml_later_rate: float = 0.5  # factor of MAML's inner rate after its first update in testing
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("minutes",))
+
+
+@dataclass(frozen=True)
+class UpdatesSettings(PolicySettings):
+    cavia_lrs: tuple[float, ...] = (1.0,)
+    maml_lrs: tuple[float, ...] = (0.1,)  # of several rates, the best on validation tasks is reported
+
+
+@dataclass(frozen=True)
+class RatesSettings(PolicySettings):
+    rates: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(PolicySettings):
+    test_tasks: int = 200
+    cavia_lr: float = 1.0
+
+
+# Training and measuring
+
+
+def train(
+    cell: Cell,
+    settings: Settings,
+    place: Place,
+    environment: str,
+    measure: Callable[[Returns], Result],
+) -> Result:
+    """Train one cell, keep the policy of the best validation return, and measure it on the test tasks."""
+    env = make_environment(environment, settings.horizon)
+    learner = make_learner(cell, settings, env).to(place.device)
+    region = TrustRegion(
+        settings.max_kl,
+        settings.cg_iterations,
+        settings.damping,
+        settings.backtracks,
+        settings.shrink,
+        settings.hvp_every,
+        settings.chunk,
+    )
+
+    def measured() -> Result:
+        found = evaluate_returns(
+            learner,
+            env,
+            settings.test_tasks,
+            settings.test_rollouts,
+            settings.updates,
+            settings.discount,
+            settings.trace,
+            settings.maml_later_rate if cell["method"] == "MAML" else 1.0,
+        )
+        return measure(found)
+
+    return fit_cell(
+        learner,
+        env,
+        place,
+        settings.iterations,
+        measured,
+        fit=fit_policy,
+        tasks_per_batch=settings.tasks_per_batch,
+        rollouts=settings.rollouts,
+        discount=settings.discount,
+        trace=settings.trace,
+        region=region,
+        seed=cell["seed"],
+        every=settings.every,
+        validation_tasks=settings.validation_tasks,
+        minutes=settings.minutes or None,
+    )
+
+
+def make_environment(name: str, horizon: int) -> TaskEnv:
+    """An environment by its name; the cheetah on as many threads as PyTorch has."""
+    threads = {} if name == "Navigation" else {"threads": torch.get_num_threads()}
+    return ENVIRONMENTS[name](horizon=horizon, **threads)
+
+
+def make_learner(cell: Cell, settings: Settings, env: TaskEnv) -> GradientLearner:
+    """CAVIA, or MAML without context."""
+    with torch.random.fork_rng():
+        torch.manual_seed(cell["seed"])
+        policy = GaussianPolicy(env.observations, env.actions, settings.hidden, cell["context"], settings.std)
+    method: Any = {"CAVIA": CAVIA, "MAML": MAML}[cell["method"]]
+    return method(policy, policy.loss, inner_lr=cell["inner_lr"])
+
+
+def returns(found: Returns) -> Result:
+    """Mean returns after 0, 1, … updates and their intervals, with random and with mean actions."""
+    return {
+        "sampled": found.sampled.mean.tolist(),
+        "sampled_interval": found.sampled.interval.tolist(),
+        "mean": found.mean.mean.tolist(),
+        "mean_interval": found.mean.interval.tolist(),
+    }
+
+
+def embedding(found: Returns) -> Result:
+    """The contexts of the test tasks, and how linearly they tell the goals."""
+    context = found.fast["context"]
+    return returns(found) | {
+        "contexts": context.tolist(),
+        "goals": found.tasks.tolist(),
+        "r2": linear_r2(context, found.tasks).tolist(),
+    }
+
+
+# Cells
+
+
+def _cells(seeds: int, *kinds: tuple[str, int, Iterable[float]]) -> list[Cell]:
+    """A cell for each method, rate and seed."""
+    return [
+        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
+        for method, context, rates in kinds
+        for rate, seed in product(rates, range(seeds))
+    ]
+
+
+def updates_cells(settings: UpdatesSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", settings.context, settings.cavia_lrs), ("MAML", 0, settings.maml_lrs))
+
+
+def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", settings.context, settings.rates), ("MAML", 0, settings.rates))
+
+
+def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", EMBEDDING_CONTEXT, [settings.cavia_lr]))
+
+
+def find_mujoco(data: Data) -> None:
+    """Raise unless MuJoCo and the cheetah's model are installed."""
+    extra("mujoco")
+    model_path()
+
+
+CHEETAH: dict[str, Any] = {
+    "tasks_per_batch": 40,
+    "horizon": 200,
+    "context": 50,
+    "chunk": 1,
+    "updates": 3,
+    "validation_tasks": 10,
+    "cavia_lrs": (10.0,),
+    "maml_lrs": (0.1,),
+}
+QUICK: dict[str, Any] = {"iterations": 30, "every": 10, "validation_tasks": 10}
+QUICK_CHEETAH: dict[str, Any] = CHEETAH | QUICK | {
+    "tasks_per_batch": 10, "rollouts": 10, "horizon": 100, "test_rollouts": 10, "test_tasks": 20, "updates": 2,
+}  # fmt: skip
+
+EXPERIMENTS = (
+    Experiment(
+        id="fig6a",
+        title="HalfCheetah: forward or backward",
+        reproduces="Figure 6a: return after 0 to 3 updates, unseen directions",
+        quick=UpdatesSettings(**QUICK_CHEETAH),
+        full=UpdatesSettings(**CHEETAH),
+        minutes=(10, 6000),
+        cells=updates_cells,
+        chooses_cells=("cavia_lrs", "maml_lrs"),
+        train=partial(train, environment="CheetahDirection", measure=returns),
+        data="CheetahDirection",
+        summarise=partial(updates_summary, name="fig6a"),
+        find_data=find_mujoco,
+    ),
+    Experiment(
+        id="fig6b",
+        title="HalfCheetah: running at a given velocity",
+        reproduces="Figure 6b: return after 0 to 3 updates, unseen velocities",
+        quick=UpdatesSettings(**QUICK_CHEETAH),
+        full=UpdatesSettings(**CHEETAH),
+        minutes=(10, 6000),
+        cells=updates_cells,
+        chooses_cells=("cavia_lrs", "maml_lrs"),
+        train=partial(train, environment="CheetahVelocity", measure=returns),
+        data="CheetahVelocity",
+        summarise=partial(updates_summary, name="fig6b"),
+        find_data=find_mujoco,
+    ),
+    Experiment(
+        id="fig7a",
+        title="2D navigation: CAVIA and MAML",
+        reproduces="Figure 7a: return after 0 to 2 updates, unseen goals",
+        quick=UpdatesSettings(**QUICK),
+        full=UpdatesSettings(),
+        minutes=(3, 20),
+        cells=updates_cells,
+        chooses_cells=("cavia_lrs", "maml_lrs"),
+        train=partial(train, environment="Navigation", measure=returns),
+        data="Navigation",
+        summarise=partial(updates_summary, name="fig7a"),
+    ),
+    Experiment(
+        id="fig7b",
+        title="2D navigation: sensitivity to the inner learning rate",
+        reproduces="Figure 7b: return after 2 updates for inner learning rates from 0.001 to 10",
+        quick=RatesSettings(**QUICK, rates=(0.01, 0.1, 1.0)),
+        full=RatesSettings(),
+        minutes=(5, 80),
+        cells=rates_cells,
+        chooses_cells=("rates",),
+        train=partial(train, environment="Navigation", measure=returns),
+        data="Navigation",
+        summarise=rates_summary,
+    ),
+    Experiment(
+        id="fig7c",
+        title="2D navigation: what two context parameters encode",
+        reproduces="Figure 7c: context after 2 updates, coloured by the goal's position",
+        quick=EmbeddingSettings(**QUICK),
+        full=EmbeddingSettings(),
+        minutes=(2, 10),
+        cells=embedding_cells,
+        train=partial(train, environment="Navigation", measure=embedding),
+        data="Navigation",
+        summarise=embedding_summary,
+    ),
+)
