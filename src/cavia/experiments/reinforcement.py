@@ -50,7 +50,7 @@ class PolicySettings:
     backtracks: int = 15
     shrink: float = 0.8
     hvp_every: int = 10  # time steps; 1: exact Hessian-vector products
-    chunk: int = 2
+    chunk: int = 5
     every: int = 10
     validation_tasks: int = 20
     test_tasks: int = 40

@@ -127,7 +127,8 @@ def _text(estimate: dict[str, float]) -> str:
 
 def rates_summary(settings: Settings, results: list[Result]) -> Result:
     """Return after the last update for every inner rate."""
-    series, claims = [], []
+    series: list[Result] = []
+    good: dict[str, list[float]] = {}
     for method in ("CAVIA", "MAML"):
         groups = _by_rate(results, method)
         points = [_at(groups[rate], "sampled", settings.updates) if rate in groups else None for rate in settings.rates]
@@ -140,9 +141,8 @@ def rates_summary(settings: Settings, results: list[Result]) -> Result:
             }
         )
         starts = [_at(group, "sampled", 0)["mean"] for group in groups.values()]
-        series[-1] |= {"good": _good(settings.rates, series[-1]["y"], max(starts, default=0.0))}
+        good[method] = _good(settings.rates, series[-1]["y"], max(starts, default=0.0))
     evidence = "; ".join(f"{one['label']}: {_listed(one)}" for one in series)
-    good = {one["label"]: one.pop("good") for one in series}
     rule = f"keeps {KEPT:.0%} of its best gain over the return before any update"
     claims = [
         {

@@ -118,7 +118,8 @@ def adapt_in(
     later_rate: factor of the inner rate after the first update; the paper halves MAML's in testing.
     """
     dtype = next(learner.parameters()).dtype
-    fast, stages = {name: value.detach() for name, value in learner.start(len(tasks)).items()}, []
+    fast = {name: value.detach() for name, value in learner.start(len(tasks)).items()}
+    stages: list[Stage] = []
     for step in range(steps + 1):
         if step:
             points = stages[-1].points

@@ -62,7 +62,7 @@ class Policy(ContextModel):
     @staticmethod
     @abstractmethod
     def fisher(prediction: Tensor, change: Tensor) -> Tensor:
-        """M·change, where M is the Hessian of KL(prediction ‖ ·) at the prediction itself: [T, N, D] twice → [T, N, D]."""
+        """M·change, with M the Hessian of KL(prediction ‖ ·) at the prediction: [T, N, D] twice → [T, N, D]."""
 
     @staticmethod
     @abstractmethod

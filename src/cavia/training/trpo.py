@@ -53,8 +53,8 @@ class TrustRegion:
     damping:        added to the diagonal of the Hessian of the KL divergence
     backtracks:     how often the line search shortens a step, by `shrink`, before it gives up
     shrink:         factor of each of them
-    hvp_every:      every so manieth time step enters the Hessian-vector products, which are the dominant cost. With 1 they
-                    are exact; else the KL divergence of a trial step, over all steps, corrects the step's length
+    hvp_every:      every so manieth time step enters the Hessian-vector products, the dominant cost. With 1 they are
+                    exact; else the KL divergence of a trial step, over all steps, corrects the step's length
     chunk:          tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
     """
 
@@ -101,9 +101,10 @@ class TRPO:
     def __call__(self, batch: MetaBatch) -> StepTaken:
         """Take one step: up the surrogate, within the trust region."""
         region = self.region
-        parts = list(batch.split(region.chunk or len(batch)))
+        chunk = region.chunk or len(batch)
+        parts = list(batch.split(chunk))
         gradient, before, old = self.gradient(parts)
-        fisher = Fisher(self, [part.every(region.hvp_every) for part in parts])
+        fisher = Fisher(self, list(batch.every(region.hvp_every).split(chunk * region.hvp_every)))
         direction, product = conjugate_gradients(fisher.damped(region.damping), gradient, region.cg_iterations)
         del fisher  # and its graphs
         full = (2 * region.max_kl / (direction @ product)).sqrt() * direction  # its KL divergence would be max_kl
@@ -191,9 +192,9 @@ class TRPO:
 class Fisher:
     """Products with the Hessian of the mean KL divergence at the parameters as they are, through the inner steps.
 
-    At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with the predictions' Jacobian J
-    and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice. The graphs of J·v and
-    Jᵀ·u are built once.
+    At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with the predictions' Jacobian
+    J and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice. The graphs of J·v
+    and Jᵀ·u are built once.
     """
 
     def __init__(self, trpo: TRPO, parts: Sequence[MetaBatch]):
