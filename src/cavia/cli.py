@@ -1,4 +1,4 @@
-"""The command line: list, run, evaluate, complete, report."""
+"""The command line: list, run, evaluate, complete, watch, report."""
 
 import argparse
 import os
@@ -89,7 +89,7 @@ def _parser() -> _Parser:
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
     evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
     evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
-    evaluate.add_argument("--tasks", type=_count, default=1000, help="how many tasks (default: 1000)")
+    evaluate.add_argument("--tasks", type=_count, help="how many tasks (default: 1000; of a policy 40)")
     evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
     evaluate.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
     evaluate.set_defaults(action=_evaluate)
@@ -104,6 +104,14 @@ def _parser() -> _Parser:
     complete.add_argument("--seed", type=int, default=0, help="which pixels are known (default: 0)")
     complete.add_argument("--out", type=Path, default=Path("out.png"), help="the PNG to write (default: out.png)")
     complete.set_defaults(action=_complete)
+
+    watch = commands.add_parser("watch", help="see a trained policy adapt to a task", allow_abbrev=False)
+    watch.add_argument("model", type=Path, help="a model.cavia of fig6a … fig7c, or the folder of its cell")
+    watch.add_argument("--task", type=int, default=0, help="which of the test tasks (default: 0)")
+    watch.add_argument("--updates", type=int, default=2, help="one episode after each number of them (default: 2)")
+    watch.add_argument("--seed", type=int, default=0, help="of the episodes that it adapts on (default: 0)")
+    watch.add_argument("--out", type=Path, default=Path("out.gif"), help="a .gif, or a .png with a strip of frames")
+    watch.set_defaults(action=_watch)
 
     report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
     report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
@@ -200,12 +208,30 @@ def _check_device(name: str) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from cavia.evaluation.evaluate import evaluate
-    from cavia.experiments.trained import open_trained
+    from cavia.experiments.trained import is_policy, open_trained
 
+    if is_policy(options.model):
+        _evaluate_policy(options)
+        return
     learner, family, supports, query = open_trained(options.model, options.data_root)
+    tasks = options.tasks or 1000
     for support in supports:
-        found = evaluate(learner, family, options.tasks, support, query, options.steps, options.seed, chunk=100)
-        print(f"{options.tasks} tasks, {support} support points\n{found}")
+        found = evaluate(learner, family, tasks, support, query, options.steps, options.seed, chunk=100)
+        print(f"{tasks} tasks, {support} support points\n{found}")
+
+
+def _evaluate_policy(options: argparse.Namespace) -> None:
+    from cavia.evaluation.returns import evaluate_returns
+    from cavia.experiments.watch import open_policy
+
+    learner, env, config = open_policy(options.model)
+    tasks = options.tasks or 40
+    steps = learner.inner_steps if options.steps is None else options.steps
+    found = evaluate_returns(
+        learner, env, tasks, config["rollouts"], steps, config["discount"], config["trace"], seed=options.seed
+    )
+    print(f"{tasks} tasks, {config['rollouts']} episodes each, sampled actions\n{found.sampled}")
+    print(f"the same with mean actions\n{found.mean}")
 
 
 def _complete(options: argparse.Namespace) -> None:
@@ -221,6 +247,22 @@ def _complete(options: argparse.Namespace) -> None:
     )
     write_atomically(options.out, as_panels(found))
     print(f"pixel MSE {found.mse:.4f} with {options.known} known pixels; written: {options.out}")
+
+
+def _watch(options: argparse.Namespace) -> None:
+    from cavia.experiments.watch import Watched
+    from cavia.tensor_file import write_atomically
+
+    kind = options.out.suffix.lower().lstrip(".")
+    if kind not in ("gif", "png"):
+        raise CaviaError(f"--out must be a .gif or a .png, got {options.out}")
+    found = Watched(options.model, options.task, options.updates, options.seed)
+    write_atomically(options.out, found.picture(kind))
+    if found.note:
+        print(found.note)
+    task = ", ".join(f"{value:g}" for value in found.task.flatten().tolist())
+    returns = ", ".join(f"{value:.1f}" for value in found.returns)
+    print(f"task {task}: return after 0 … {options.updates} updates, mean actions: {returns}; written: {options.out}")
 
 
 def _report(options: argparse.Namespace) -> None:

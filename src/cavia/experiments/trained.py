@@ -24,9 +24,15 @@ class Trained(NamedTuple):
     query: int
 
 
+def is_policy(path: Path) -> bool:
+    """Whether the model was trained in an environment."""
+    config = model_file(path).parent / "config.json"
+    return config.exists() and "environment" in (read_json(config) or {})
+
+
 def load_model(path: Path) -> Learner:
     """The learner in a `model.cavia`, or in the one of a cell's folder."""
-    return load(_model_file(path))
+    return load(model_file(path))
 
 
 def open_trained(path: Path, root: Path) -> Trained:
@@ -35,7 +41,7 @@ def open_trained(path: Path, root: Path) -> Trained:
     path: a `model.cavia` with the `config.json` of its run beside it, or the folder of both.
     root: where data sets are.
     """
-    model = _model_file(path)
+    model = model_file(path)
     config_file = model.parent / "config.json"
     config = read_json(config_file)
     try:
@@ -67,7 +73,8 @@ def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:
     raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion', 'Episodes'])}")
 
 
-def _model_file(path: Path) -> Path:
+def model_file(path: Path) -> Path:
+    """The `model.cavia` at the path, or in the folder there."""
     model = path / "model.cavia" if path.is_dir() else path
     if not model.is_file():
         hint = f"; an experiment's models are in {path / 'cells'}/*" if (path / "cells").is_dir() else ""

@@ -83,6 +83,8 @@ def actor(learner: Learner, fast: Fast, generator: torch.Generator, mean: bool =
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predict(observation.to(dtype), fast)
+        if not prediction.isfinite().all():
+            raise Diverged(f"{type(learner).__name__}: the policy diverged; try a smaller inner_lr")
         return policy.mode(prediction) if mean else policy.sample(prediction, generator)
 
     return act

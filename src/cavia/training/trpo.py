@@ -16,6 +16,7 @@ from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
 from cavia.learners.losses import mean_over_points
 
+AIM = 0.9  # of the limit of the KL divergence: what a corrected step is made for, so that it rarely needs shortening
 Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vector [P]
 
 
@@ -163,7 +164,7 @@ class TRPO:
         if self.region.hvp_every > 1:
             self._assign(start - full)
             _, kl = self.judge(parts, old)
-            full = full * (limit / kl) ** 0.5 if 0 < kl < math.inf else full  # KL grows with the square of the step
+            full = full * (AIM * limit / kl) ** 0.5 if 0 < kl < math.inf else full  # KL grows with the step's square
         if full.isfinite().all():
             for attempt in range(self.region.backtracks):
                 share = self.region.shrink**attempt
@@ -206,8 +207,9 @@ class Fisher:
         seed = torch.zeros_like(prediction, requires_grad=True)
         # Jᵀ·seed is linear in seed: its gradient with respect to seed, weighted by v, is J·v.
         pulled = self.trpo._backward(prediction, seed, create_graph=True)
-        weight = part.query.mask / part.query.mask.sum(1, keepdim=True).clamp(min=1) / self.tasks  # [T, N]
-        return prediction, seed, pulled, weight.to(prediction).unsqueeze(-1)
+        running = part.query.mask.to(prediction)
+        weight = running / running.sum(1, keepdim=True).clamp(min=1) / self.tasks  # [T, N]
+        return prediction, seed, pulled, weight.unsqueeze(-1)
 
     def __call__(self, vector: Tensor) -> Tensor:
         """H·vector: [P] → [P]"""
