@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cavia.errors import CaviaError
-from cavia.experiments import fewshot, sine
+from cavia.experiments import fewshot, reinforcement, sine
 from cavia.experiments.base import Cell, Data, Place
 from cavia.experiments.catalogue import CATALOGUE, find
 from cavia.experiments.sine_summary import rates_summary, table1_summary
@@ -36,17 +36,37 @@ FEW_SHOT_CHANGES = {
     "methods": ("ProtoNets",), "filters": (4,), "ways": (3,), "shots": (2,), "queries": 3, "film": (2,),
     "norm": "support", "reptile_steps": 1, "lr_decay": 0.5, "lr_decay_every": 7,
 }  # fmt: skip
+POLICY = {
+    "rollouts": 2, "horizon": 6, "hvp_every": 2, "max_kl": 5.0, "test_tasks": 3, "test_rollouts": 2, "updates": 2,
+    "every": 2, "validation_tasks": 2,
+}  # fmt: skip
+POLICY_CHANGES = {
+    "rollouts": 3, "horizon": 7, "std": 0.5, "discount": 0.5, "trace": 0.5, "max_kl": 0.01, "cg_iterations": 1,
+    "damping": 1.0, "backtracks": 1, "shrink": 0.5, "hvp_every": 1, "test_tasks": 4, "test_rollouts": 3, "updates": 1,
+    "maml_later_rate": 0.25, "cavia_lrs": (0.5,), "validation_tasks": 3,
+}  # fmt: skip
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
 
 def tiny(experiment):
     known = {entry.name for entry in fields(experiment.quick)}
-    values = TINY | (FEW_SHOT if is_few_shot(experiment) else {})
+    values = TINY | (FEW_SHOT if is_few_shot(experiment) else POLICY if is_policy(experiment) else {})
     return replace(experiment.quick, **{name: value for name, value in values.items() if name in known})
 
 
 def is_few_shot(experiment):
     return experiment in fewshot.EXPERIMENTS
+
+
+def is_policy(experiment):
+    return experiment in reinforcement.EXPERIMENTS
+
+
+def needs(experiment):
+    """Skip the test if the experiment simulates a cheetah and there is no simulator."""
+    if experiment.id in ("fig6a", "fig6b"):
+        pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
+        pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
 
 
 def train_all(experiment, settings, folder: Path):
@@ -69,15 +89,18 @@ def without_times(results):
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     experiment = CATALOGUE[name]
+    needs(experiment)
     small = tiny(experiment)
     before = without_times(train_all(experiment, small, tmp_path / "before"))
     assert not any("diverged" in found for found in before)
     assert without_times(train_all(experiment, small, tmp_path / "again")) == before
-    if name == "table3":
-        return  # the same functions as omniglot's, on larger pictures
-    changes = CHANGES | (FEW_SHOT_CHANGES if is_few_shot(experiment) else {})
+    if name in ("table3", "fig6a", "fig6b"):
+        return  # the same functions as those of omniglot, on larger pictures, and of fig7a, in other environments
+    more = FEW_SHOT_CHANGES if is_few_shot(experiment) else POLICY_CHANGES if is_policy(experiment) else {}
+    changes = CHANGES | more
+    tested = {entry.name for entry in fields(CATALOGUE["fig7a"].quick)} if name in ("fig7b", "fig7c") else set()
     for entry in fields(small):
-        if entry.name not in ONLY_MEMORY:
+        if entry.name not in ONLY_MEMORY | tested:
             changed = replace(small, **{entry.name: changes[entry.name]})
             after = without_times(train_all(experiment, changed, tmp_path / entry.name))
             assert after != before, f"{entry.name} changes nothing"
@@ -86,6 +109,7 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_summary_can_be_reported(name, tmp_path):
     experiment = CATALOGUE[name]
+    needs(experiment)
     small = tiny(experiment)
     summary = experiment.summarise(small, train_all(experiment, small, tmp_path))
     assert summary.get("tables") or summary.get("figures")
