@@ -40,7 +40,11 @@ class Recipe:
     """The same step, one task at a time, by plain autograd."""
 
     def __init__(self, method: str, learner: Any, batch: MetaBatch, keeps_graph: bool):
-        self.method, self.batch, self.keeps_graph = method, batch, keeps_graph
+        self.method, self.keeps_graph = method, keeps_graph
+        self.support, self.query = (
+            [(points.x[task][points.mask[task]], points.y[task][points.mask[task]]) for task in range(TASKS)]
+            for points in (batch.support[0], batch.query)
+        )
         self.start = {name: value.detach().clone() for name, value in learner.model.named_parameters()}
 
     def policy(self, x: Tensor, weights: Weights, context: Tensor) -> Normal:
@@ -51,22 +55,21 @@ class Recipe:
         return Normal(h, weights["log_std"].exp())
 
     def adapted(self, task: int, weights: Weights) -> Normal:
-        support, query, rate = self.batch.support[0], self.batch.query, RATES[self.method]
+        (x, y), (query, _), rate = self.support[task], self.query[task], RATES[self.method]
         context = torch.zeros(CONTEXT if self.method == "CAVIA" else 0, requires_grad=True)
-        x, y = support.x[task], support.y[task]
         loss = -(self.policy(x, weights, context).log_prob(y[:, :-1]).sum(1) * y[:, -1]).mean()
         if self.method == "CAVIA":
             (gradient,) = torch.autograd.grad(loss, context, create_graph=True)
-            return self.policy(query.x[task], weights, context - rate * gradient)
+            return self.policy(query, weights, context - rate * gradient)
         gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
         pairs = zip(weights.items(), gradients, strict=True)
-        return self.policy(query.x[task], {name: value - rate * g for (name, value), g in pairs}, context)
+        return self.policy(query, {name: value - rate * g for (name, value), g in pairs}, context)
 
     def means(self, weights: Weights, old: list[Normal]) -> tuple[Tensor, Tensor]:
         """Surrogate and KL divergence, means over tasks."""
         loss, kl = torch.zeros(()), torch.zeros(())
         for task in range(TASKS):
-            new, y = self.adapted(task, weights), self.batch.query.y[task]
+            new, (_, y) = self.adapted(task, weights), self.query[task]
             ratio = (new.log_prob(y[:, :-1]) - old[task].log_prob(y[:, :-1])).sum(1).exp()
             loss = loss - (ratio * y[:, -1]).mean() / TASKS
             kl = kl + kl_divergence(old[task], new).sum(1).mean() / TASKS
@@ -78,8 +81,9 @@ class Recipe:
         weights = {name: value.clone().requires_grad_() for name, value in self.start.items()}
         leaves = list(weights.values())
 
-        def flat(loss: Tensor, **options: bool) -> Tensor:
-            return torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves, **options)])
+        def flat(loss: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
+            found = torch.autograd.grad(loss, leaves, create_graph=create_graph, retain_graph=retain_graph)
+            return torch.cat([gradient.flatten() for gradient in found])
 
         old = [self.adapted(task, weights) for task in range(TASKS)]
         old = [Normal(one.mean.detach(), one.stddev.detach()) for one in old]
@@ -89,7 +93,7 @@ class Recipe:
 
         def product(vector: Tensor) -> Tensor:
             found = flat(self.means(weights, old)[1], create_graph=True) if kept is None else kept
-            return flat(found @ vector, retain_graph=kept is not None) + region.damping * vector
+            return flat(found @ vector, retain_graph=True) + region.damping * vector
 
         direction, image = conjugate_gradients(product, gradient, region.cg_iterations)
         full = (2 * region.max_kl / (direction @ image)).sqrt() * direction
@@ -124,10 +128,7 @@ def problem(method: str) -> tuple[Any, MetaBatch]:
     learner = getattr(cavia, method)(policy, policy.loss, inner_lr=RATES[method])
     cavia.fit_policy(learner, env, 3, region=OURS["ours, every 10th step in the products"], progress=False)
     stages = adapt_in(learner, env, env.sample_tasks(TASKS, generator), ROLLOUTS, 1, generator)
-    batch = MetaBatch([stages[0].points], stages[1].points)
-    if not (batch.query.mask.all() and batch.support[0].mask.all()):
-        raise SystemExit("an episode ended early; the recipe has no masks")
-    return learner, batch
+    return learner, MetaBatch([stages[0].points], stages[1].points)
 
 
 def measure(method: str, rounds: int) -> dict[str, Any]:
@@ -163,8 +164,10 @@ def markdown(found: dict[str, Any]) -> str:
     )
     return f"""# TRPO: how much faster than task by task
 
-`python benchmarks/trpo.py --rounds {found["rounds"]}`: one outer step of navigation, {TASKS} tasks × {ROLLOUTS} episodes
-× 100 steps, one thread; medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
+`python benchmarks/trpo.py --rounds {found["rounds"]}`: one outer step of navigation, {TASKS} tasks × {ROLLOUTS}
+episodes × 100 steps, one thread; medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times:
+the machine is shared.
+
 Cosine: between the change of the parameters and that of the recipe. Ten iterations of conjugate gradients in float32
 amplify rounding, so it is not 1 to the last digit; gradient and products are compared in float64 by the tests.
 
