@@ -1,6 +1,8 @@
 """A trained policy at work, as a moving picture or a strip of frames."""
 
 import io
+import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ class Watched:
 
     def __init__(self, path: Path, task: int, updates: int, seed: int = 0):
         """path: a model.cavia with its run's config.json beside it, or the folder; task: which of the test tasks."""
+        if "DISPLAY" not in os.environ:
+            os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported
         self.learner, self.env, config = open_policy(path)
         generator = seeded_generator(seed, "watch")
         tasks = self.env.sample_tasks(max(TASKS, require_at_least("task", task, 0) + 1), generator, "test")
@@ -144,8 +148,10 @@ class _Side:
         model = self.env.simulator.model
         data = mujoco.MjData(model)
         try:
-            with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
-                return [self._render(renderer, data, where) for where in self.positions]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the note says it
+                with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
+                    return [self._render(renderer, data, where) for where in self.positions]
         except Exception as error:  # OpenGL has as many ways to be missing as there are drivers
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.note = f"no off-screen OpenGL here ({why}): limbs are drawn as lines; MUJOCO_GL=egl or osmesa may help"
