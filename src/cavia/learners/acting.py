@@ -74,7 +74,7 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
             raise CaviaError(f"{name} has {theirs} {what}, the policy {ours}; make it with {what}={theirs}")
 
 
-def actor(learner: Learner, fast: Fast, generator: torch.Generator, mean: bool = False) -> Callable[[Tensor], Tensor]:
+def actor(learner: GradientLearner, fast: Fast, generator: torch.Generator, mean: bool = False) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean: take the likeliest action instead of a random one.
@@ -82,7 +82,7 @@ def actor(learner: Learner, fast: Fast, generator: torch.Generator, mean: bool =
     policy, dtype = policy_of(learner), next(learner.parameters()).dtype
 
     def act(observation: Tensor) -> Tensor:
-        prediction = learner.predict(observation.to(dtype), fast)
+        prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
         if not prediction.isfinite().all():
             raise Diverged(f"{type(learner).__name__}: the policy diverged; try a smaller inner_lr")
         return policy.mode(prediction) if mean else policy.sample(prediction, generator)
