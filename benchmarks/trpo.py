@@ -31,7 +31,7 @@ TASKS, ROLLOUTS, CONTEXT = 20, 20, 5
 RATES = {"CAVIA": 1.0, "MAML": 0.1}
 OURS = {
     "ours, exact": TrustRegion(chunk=5),
-    "ours, every 10th step in the products": TrustRegion(chunk=5, hvp_every=10),
+    "ours, every 9th step in the products": TrustRegion(chunk=5, hvp_every=9),
 }
 Weights = dict[str, Tensor]
 
@@ -126,7 +126,7 @@ def problem(method: str) -> tuple[Any, MetaBatch]:
     env, generator = Navigation(), torch.Generator().manual_seed(0)
     policy = cavia.GaussianPolicy(2, 2, context=CONTEXT if method == "CAVIA" else 0)
     learner = getattr(cavia, method)(policy, policy.loss, inner_lr=RATES[method])
-    cavia.fit_policy(learner, env, 3, region=OURS["ours, every 10th step in the products"], progress=False)
+    cavia.fit_policy(learner, env, 3, region=OURS["ours, every 9th step in the products"], progress=False)
     stages = adapt_in(learner, env, env.sample_tasks(TASKS, generator), ROLLOUTS, 1, generator)
     return learner, MetaBatch([stages[0].points], stages[1].points)
 

@@ -215,3 +215,23 @@ def test_a_simulation_that_breaks_down_is_one_clear_error_and_the_run_can_go_on(
 def test_a_policy_that_diverges_is_named():
     with pytest.raises(cavia.Diverged, match="MAML: the policy diverged; try a smaller inner_lr"):
         train(make("MAML", inner_lr=1e30), 3)
+
+
+def test_a_gymnasium_environment_is_trained_and_goes_on(tmp_path):
+    gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+
+    def run(iterations):
+        env = cavia.envs.GymTasks(
+            lambda: gymnasium.make("CartPole-v1"),
+            [5.0, 15.0],
+            lambda env, gravity: setattr(env.unwrapped, "gravity", gravity),
+            horizon=12,
+        )
+        learner = make(env=env)
+        train(learner, iterations, tmp_path, env, every=1)
+        env.close()
+        return learner
+
+    run(2)
+    assert all(value.isfinite().all() for value in run(3).parameters())
+    assert [line["iteration"] for line in lines(tmp_path)] == [1, 2, 3]

@@ -74,7 +74,9 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
             raise CaviaError(f"{name} has {theirs} {what}, the policy {ours}; make it with {what}={theirs}")
 
 
-def actor(learner: GradientLearner, fast: Fast, generator: torch.Generator, mean: bool = False) -> Callable[[Tensor], Tensor]:
+def actor(
+    learner: GradientLearner, fast: Fast, generator: torch.Generator, mean: bool = False
+) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean: take the likeliest action instead of a random one.
