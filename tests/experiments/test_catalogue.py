@@ -44,6 +44,7 @@ POLICY_CHANGES = {
     "rollouts": 3, "horizon": 7, "std": 0.5, "discount": 0.5, "trace": 0.5, "max_kl": 0.01, "cg_iterations": 1,
     "damping": 1.0, "backtracks": 1, "shrink": 0.5, "hvp_every": 1, "test_tasks": 4, "test_rollouts": 3, "updates": 1,
     "maml_later_rate": 0.25, "cavia_lrs": (0.5,), "validation_tasks": 3,
+    "methods": ("CAVIA (first order)", "MAML (first order)"),
 }  # fmt: skip
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 

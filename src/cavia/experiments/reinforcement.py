@@ -12,6 +12,7 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity, model_path
 from cavia.envs.extra import extra
 from cavia.envs.navigation import Navigation
+from cavia.errors import CaviaError, closest
 from cavia.evaluation.probes import linear_r2
 from cavia.evaluation.returns import Returns, evaluate_returns
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
@@ -26,6 +27,12 @@ ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
     "Navigation": Navigation,
     "CheetahDirection": CheetahDirection,
     "CheetahVelocity": CheetahVelocity,
+}
+METHODS: dict[str, Callable[..., GradientLearner]] = {
+    "CAVIA": CAVIA,
+    "MAML": MAML,
+    "CAVIA (first order)": partial(CAVIA, first_order=True),
+    "MAML (first order)": partial(MAML, first_order=True),
 }
 EMBEDDING_CONTEXT = 2  # parameters, to be drawn in a plane
 
@@ -64,8 +71,15 @@ class PolicySettings:
 
 @dataclass(frozen=True)
 class UpdatesSettings(PolicySettings):
+    methods: tuple[str, ...] = ("CAVIA", "MAML")
     cavia_lrs: tuple[float, ...] = (1.0,)
     maml_lrs: tuple[float, ...] = (0.1,)  # of several rates, the best on validation tasks is reported
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for method in self.methods:
+            if method not in METHODS:
+                raise CaviaError(f"methods has no {method!r}; {closest(method, METHODS)}")
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ def train(
             settings.updates,
             settings.discount,
             settings.trace,
-            settings.maml_later_rate if cell["method"] == "MAML" else 1.0,
+            settings.maml_later_rate if _is_maml(cell["method"]) else 1.0,
         )
         return measure(found)
 
@@ -141,12 +155,11 @@ def make_environment(name: str, horizon: int) -> TaskEnv:
 
 
 def make_learner(cell: Cell, settings: Settings, env: TaskEnv) -> GradientLearner:
-    """CAVIA, or MAML without context."""
+    """The method of the cell around a new policy; MAML's has no context."""
     with torch.random.fork_rng():
         torch.manual_seed(cell["seed"])
         policy = GaussianPolicy(env.observations, env.actions, settings.hidden, cell["context"], settings.std)
-    method: Any = {"CAVIA": CAVIA, "MAML": MAML}[cell["method"]]
-    return method(policy, policy.loss, inner_lr=cell["inner_lr"])
+    return METHODS[cell["method"]](policy, policy.loss, inner_lr=cell["inner_lr"])
 
 
 def returns(found: Returns) -> Result:
@@ -182,7 +195,11 @@ def _cells(seeds: int, *kinds: tuple[str, int, Iterable[float]]) -> list[Cell]:
 
 
 def updates_cells(settings: UpdatesSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", settings.context, settings.cavia_lrs), ("MAML", 0, settings.maml_lrs))
+    kinds = [
+        (method, 0, settings.maml_lrs) if _is_maml(method) else (method, settings.context, settings.cavia_lrs)
+        for method in settings.methods
+    ]
+    return _cells(seeds, *kinds)
 
 
 def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
@@ -191,6 +208,10 @@ def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
 
 def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
     return _cells(seeds, ("CAVIA", EMBEDDING_CONTEXT, [settings.cavia_lr]))
+
+
+def _is_maml(method: str) -> bool:
+    return method.startswith("MAML")
 
 
 def find_mujoco(data: Data) -> None:
@@ -224,7 +245,7 @@ EXPERIMENTS = (
         full=UpdatesSettings(**CHEETAH),
         minutes=(4, 240),
         cells=updates_cells,
-        chooses_cells=("cavia_lrs", "maml_lrs"),
+        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
         train=partial(train, environment="CheetahDirection", measure=returns),
         data="CheetahDirection",
         summarise=partial(updates_summary, name="fig6a"),
@@ -238,7 +259,7 @@ EXPERIMENTS = (
         full=UpdatesSettings(**CHEETAH),
         minutes=(4, 240),
         cells=updates_cells,
-        chooses_cells=("cavia_lrs", "maml_lrs"),
+        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
         train=partial(train, environment="CheetahVelocity", measure=returns),
         data="CheetahVelocity",
         summarise=partial(updates_summary, name="fig6b"),
@@ -252,7 +273,7 @@ EXPERIMENTS = (
         full=UpdatesSettings(),
         minutes=(2, 15),
         cells=updates_cells,
-        chooses_cells=("cavia_lrs", "maml_lrs"),
+        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
         train=partial(train, environment="Navigation", measure=returns),
         data="Navigation",
         summarise=partial(updates_summary, name="fig7a"),

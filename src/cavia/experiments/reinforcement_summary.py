@@ -49,7 +49,8 @@ def _series(group: list[Result], actions: str, updates: int) -> Result:
 
 def updates_summary(settings: Settings, results: list[Result], name: str) -> Result:
     """Returns after 0, 1, … updates: each method at its best rate, with random and with mean actions."""
-    groups = [group for method in ("CAVIA", "MAML") if (group := _best_rate(results, method))]
+    methods = dict.fromkeys(result["method"] for result in results)
+    groups = [group for method in methods if (group := _best_rate(results, method))]
     rows = [
         {"label": f"{group[0]['method']}, {ACTIONS[actions]}", "cells": _cells(group, actions, settings.updates)}
         for group in groups
@@ -109,9 +110,10 @@ def _pays(group: list[Result]) -> Result:
 
 
 def _comparison(groups: list[list[Result]]) -> list[Result]:
-    if len(groups) < 2:
+    after_one = {group[0]["method"]: _at(group, "sampled", 1) for group in groups}
+    if not {"CAVIA", "MAML"} <= after_one.keys():
         return []
-    ours, theirs = (_at(group, "sampled", 1) for group in groups)
+    ours, theirs = after_one["CAVIA"], after_one["MAML"]
     return [
         {
             "claim": "After one update CAVIA's return is not below MAML's, or the intervals meet.",
