@@ -2,7 +2,13 @@
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +56,33 @@ def test_neighbouring_experiments_take_over_each_others_training(navigation, cap
         json.loads((cell(navigation.parent / name) / "result.json").read_text()) for name in ("fig7a", "fig7b")
     )
     assert ours["seconds"] == theirs["seconds"]
+
+
+def workers(process):
+    """The processes that the runner has started for its cells."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the worker")
+def test_a_killed_worker_is_one_clear_error_and_the_run_goes_on(tmp_path):
+    out = tmp_path / "fig7c"
+    order = [sys.executable, "-m", "cavia.cli", "run", "fig7c", "--out", str(out), "--jobs", "1", *TINY]
+    order = [text.replace("iterations=2", "iterations=120") for text in order]
+    process = subprocess.Popen(order, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("cells/*/checkpoint.safetensors")):
+        assert time.monotonic() < deadline, "no checkpoint appeared"
+        time.sleep(0.05)
+    for worker in workers(process):
+        os.kill(worker, signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "its process ended with code -9 before it was finished" in error
+    assert "Traceback" not in error
+    assert main(order[3:]) == 0
+    metrics = [json.loads(line) for line in (cell(out) / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in metrics] == list(range(1, 121))
 
 
 def test_evaluate_scores_a_policy(navigation, capsys):
