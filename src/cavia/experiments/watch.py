@@ -2,8 +2,10 @@
 
 import io
 import os
-import warnings
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -147,15 +149,11 @@ class _Side:
 
         model = self.env.simulator.model
         data = mujoco.MjData(model)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the note says it
-                with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
-                    return [self._render(renderer, data, where) for where in self.positions]
-        except Exception as error:  # OpenGL has as many ways to be missing as there are drivers
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.note = f"no off-screen OpenGL here ({why}): limbs are drawn as lines; MUJOCO_GL=egl or osmesa may help"
+        if problem := opengl_problem():
+            self.note = f"no off-screen OpenGL here ({problem}): limbs drawn as lines; MUJOCO_GL=egl or osmesa may help"
             return [self._limbs(mujoco, data, where) for where in self.positions]
+        with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
+            return [self._render(renderer, data, where) for where in self.positions]
 
     def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Picture:
         import mujoco
@@ -188,6 +186,19 @@ class _Side:
             for x, y in points:
                 draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=INK)
         return np.asarray(image)
+
+
+@cache
+def opengl_problem() -> str | None:
+    """Why MuJoCo cannot render here, None if it can; tried in a process of its own, which a driver may well abort."""
+    model = "<mujoco><worldbody><geom size='1'/></worldbody></mujoco>"
+    code = f'import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string("{model}"), 8, 8).render()'
+    try:
+        tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return "it hangs"
+    lines = [line for line in tried.stderr.splitlines() if line.strip()]
+    return None if tried.returncode == 0 else (lines[-1].strip() if lines else f"code {tried.returncode}")
 
 
 def _spread(frames: list[Picture], count: int) -> list[Picture]:
