@@ -17,6 +17,8 @@ from cavia.learners.inner import Fast
 from cavia.learners.losses import mean_over_points
 
 AIM = 0.9  # of the limit of the KL divergence: what a corrected step is made for, so that it rarely needs shortening
+CORRECTIONS = 3  # of the length of a step
+NEAR = 0.8  # a correction by less than this factor needs no other
 Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vector [P]
 
 
@@ -55,7 +57,7 @@ class TrustRegion:
     backtracks:     how often the line search shortens a step, by `shrink`, before it gives up
     shrink:         factor of each of them
     hvp_every:      every so manieth time step enters the Hessian-vector products, the dominant cost. With 1 they are
-                    exact; else the KL divergence of a trial step, over all steps, corrects the step's length
+                    exact; else the KL divergence of trial steps, over all time steps, corrects the step's length
     chunk:          tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
     """
 
@@ -162,9 +164,7 @@ class TRPO:
         """
         start, limit = self._flat(self.parameters), self.region.max_kl
         if self.region.hvp_every > 1:
-            self._assign(start - full)
-            _, kl = self.judge(parts, old)
-            full = full * (AIM * limit / kl) ** 0.5 if 0 < kl < math.inf else full  # KL grows with the step's square
+            full = self._corrected(parts, old, start, full)
         if full.isfinite().all():
             for attempt in range(self.region.backtracks):
                 share = self.region.shrink**attempt
@@ -174,6 +174,19 @@ class TRPO:
                     return loss, kl, share
         self._assign(start)
         return before, 0.0, 0.0
+
+    def _corrected(self, parts: Sequence[MetaBatch], old: Sequence[Tensor], start: Tensor, full: Tensor) -> Tensor:
+        """The step [P] with the length at which the KL divergence over all time steps is near its limit."""
+        for _ in range(CORRECTIONS):
+            self._assign(start - full)
+            _, kl = self.judge(parts, old)
+            if not 0 < kl < math.inf:
+                break
+            length = (AIM * self.region.max_kl / kl) ** 0.5  # KL grows with about the square of the step
+            full = length * full
+            if NEAR < length < 1 / NEAR:
+                break
+        return full
 
     def _assign(self, vector: Tensor) -> None:
         parts = vector.split([value.numel() for value in self.parameters])
