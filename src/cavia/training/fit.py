@@ -77,8 +77,9 @@ def fit(
                          0: no validation, the last model stays.
     validation_query:    query points of each of them, by default as many as in training.
     chunk:               tasks at a time: memory is bounded by a chunk, the gradient is the same.
-    minutes:             end the run after so many minutes of wall-clock time, validation included, if `iterations` are
-                         not done by then. Such a run is not the same to the bit when it is run again.
+    minutes:             end the run after so many minutes, validation included, if `iterations` are not done by then:
+                         minutes that the processor worked on it, on a GPU by the clock. Such a run is not the same
+                         to the bit when it is run again.
     compile:             True, False, or "auto": compile the whole step if the run is long, or say why not.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
@@ -177,7 +178,7 @@ class _Run:
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
-        clock = Clock(state.seconds)
+        clock = Clock(state.seconds, waits=self.device.type != "cpu")
         while self.share < 1:
             if settings.lr_decay != 1 or settings.cooldown:
                 self.step.lr.fill_(settings.lr_at(state.iteration, self.share))
