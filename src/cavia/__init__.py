@@ -9,7 +9,7 @@ from cavia.learners.inner import adapt
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
-from cavia.models.basis import SineBasis
+from cavia.models.basis import WaveBasis
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
@@ -49,9 +49,9 @@ __all__ = [
     "ProtoNets",
     "Reptile",
     "Sine",
-    "SineBasis",
     "TaskBatch",
     "TaskFamily",
+    "WaveBasis",
     "adapt",
     "evaluate",
     "fit",

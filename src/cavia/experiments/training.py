@@ -17,7 +17,7 @@ def fit_cell(
     """Train in the cell's folder, keep the model that validated best as model.cavia, and measure it.
 
     measure: what to find out about the trained learner. A run that diverges is a result too.
-    The result also has the learning curve: [iteration, validation score] at each interval.
+    The result also has the learning curve: [iteration, validation score, seconds so far] at each interval.
     """
     try:
         ended = fit(
@@ -31,6 +31,8 @@ def fit_cell(
         "best_iteration": ended.best_iteration,
         "seconds": ended.seconds,
         "iterations": ended.iterations,
-        "curve": [[line["iteration"], line["validation"]] for line in RunFolder(place.folder).read_metrics()],
+        "curve": [
+            [line["iteration"], line["validation"], line["seconds"]] for line in RunFolder(place.folder).read_metrics()
+        ],
         **measure(),
     }

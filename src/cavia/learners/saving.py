@@ -12,7 +12,7 @@ from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Repti
 from cavia.learners.losses import PointLoss
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.models.base import ContextModel
-from cavia.models.basis import SineBasis
+from cavia.models.basis import WaveBasis
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.tensor_file import read_tensors, write_tensors
@@ -20,7 +20,7 @@ from cavia.tensor_file import read_tensors, write_tensors
 LEARNERS: dict[str, type[Learner]] = {
     cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MatchingNets, MetaSGD, ProtoNets, Reptile)
 }
-MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (ConvNet, MLP, SineBasis)}
+MODELS: dict[str, type[ContextModel]] = {cls.__name__: cls for cls in (ConvNet, MLP, WaveBasis)}
 FORMAT = 1
 
 
