@@ -95,6 +95,33 @@ def test_the_first_step_is_stable_whatever_the_size():
         assert 0.1 < basis.square().sum(-1).mean() < 1.1
 
 
+def test_it_can_start_from_principal_components():
+    torch.manual_seed(0)
+    x = torch.rand(60, 2, dtype=torch.float64)
+    y = 0.3 + torch.randn(50, 4).double() @ torch.randn(4, 180).double()
+    y = y.view(50, 60, 3)
+    model = cavia.WaveBasis(2, 3, waves=12, context=4).double()
+    model.initialise(x, y)
+    basis = model.basis(x)
+    torch.testing.assert_close(basis[..., 0], y.mean(0), rtol=1e-3, atol=1e-3)
+    found = basis[..., 1:].flatten(0, 1)  # [180, 4]
+    varying = (y - y.mean(0)).flatten(1)
+    sizes = torch.linalg.svdvals(varying)[:4]
+    lengths = found.norm(dim=0).sort(descending=True).values
+    torch.testing.assert_close(lengths / lengths[0], sizes / sizes[0], rtol=1e-3, atol=1e-3)
+    rest = varying - varying @ found @ torch.linalg.pinv(found.T @ found) @ found.T  # nothing is left over
+    assert rest.norm() < 1e-2 * varying.norm()
+    assert basis[..., 1:].square().sum(-1).mean().item() == pytest.approx(0.5)
+
+
+def test_fewer_tasks_than_directions_leave_the_others_as_they_were():
+    model = cavia.WaveBasis(2, 1, waves=4, context=6)
+    model.initialise(torch.rand(20, 2), torch.rand(3, 20, 1))
+    assert model.functions.isfinite().all()
+    with pytest.raises(cavia.CaviaError, match=r"at least 2 tasks, got \[20, 2\] and \[1, 20, 1\]"):
+        model.initialise(torch.rand(20, 2), torch.rand(1, 20, 1))
+
+
 def test_weights_can_adapt_too_and_the_learner_is_saved(tmp_path):
     learner, batch = make(cavia.MAML, inner_lr=0.01)
     torch.testing.assert_close(learner(batch), torch.cat([learner(part) for part in batch.split(1)]))

@@ -42,7 +42,8 @@ class CompletionSettings:
     waves: int = 24
     wave_inner_lr: float = 1.0
     wave_inner_steps: int = 20  # they are cheap: the error is quadratic in φ, and so many come near its minimum
-    wave_lr: float = 2e-3
+    wave_lr: float = 1e-3
+    first_pictures: int = 4000  # whose principal components the wave basis starts from
     cooldown: float = 0.3
     clip: float = 10.0
     minutes: float = 0.0  # to train a method for all k, if that is less than the iterations take; 0: no limit
@@ -122,6 +123,10 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         learner = build(cell["method"], settings).to(place.device)
     pictures = open_pictures(place.data)
     family = Completion(pictures, SIZE, cell["order"])
+    if isinstance(learner.model, WaveBasis):
+        whole = family.sample(settings.first_pictures, 1, PIXELS, seeded_generator(cell["seed"], "initialise"))
+        whole = whole.to(place.device)
+        learner.model.initialise(whole.query_x[0], whole.query_y)
     known = cell.choices.get("known")  # pixels, where a cell is trained for one number of them
     own = (known,) if known else settings.shots
     return fit_cell(

@@ -68,9 +68,40 @@ class WaveBasis(ContextModel):
         """b₀ … b_C at x: [..., inputs] → [..., outputs, 1 + C]."""
         if x.shape[-1] != self.arguments["inputs"]:
             raise CaviaError(f"this WaveBasis takes {self.arguments['inputs']} inputs, got x of shape {list(x.shape)}")
-        waves = self._scale() * torch.cos(math.pi * self.counts * x.unsqueeze(-2)).prod(-1)  # [..., waves]
         weights = torch.cat([self.constant.unsqueeze(-1), self.functions], -1).flatten(1)
-        return (waves @ weights).unflatten(-1, (self.outputs, 1 + self.context))
+        return (self._waves(x) @ weights).unflatten(-1, (self.outputs, 1 + self.context))
+
+    @torch.no_grad()
+    def initialise(self, x: Tensor, y: Tensor) -> None:
+        """Start from the mean and the principal components of S whole tasks: places x [P, inputs], y [S, P, outputs].
+
+        Components are as long as the tasks vary along them, so φ is as likely in every direction, and the curvature
+        Σ_c b_c(x)² is ½ on average.
+        """
+        if x.ndim != 2 or y.ndim != 3 or y.shape[1:] != (len(x), self.outputs) or len(y) < 2:
+            raise CaviaError(
+                f"initialise takes x [P, inputs] and y [S, P, {self.outputs}] of at least 2 tasks, "
+                f"got {list(x.shape)} and {list(y.shape)}"
+            )
+        waves = self._waves(x)
+        gram = waves.T @ waves / len(x)
+        gram.diagonal().add_(1e-6 * gram.diagonal().mean())  # more waves than places have no single answer
+        root = torch.linalg.cholesky(gram)  # |root.T @ a|² is the mean square of the field with coefficients a
+        fields = waves.T @ y.transpose(0, 1).flatten(1) / len(x)
+        coefficients = torch.cholesky_solve(fields, root).unflatten(1, y.shape[::2])  # [waves, S, outputs]
+        self.constant.copy_(coefficients.mean(1))
+        varying = (coefficients - self.constant.unsqueeze(1)).transpose(1, 2).flatten(1)  # [waves, outputs·S]
+        varying = (root.T @ varying).view(-1, len(y))  # [waves·outputs, S]
+        sizes, directions = torch.linalg.eigh(varying @ varying.T / len(y))  # rising
+        best = min(self.context, len(sizes), len(y) - 1)
+        components = (directions * sizes.clamp(min=0).sqrt())[:, -best:].reshape(len(self.counts), -1)
+        functions = torch.linalg.solve_triangular(root.T, components, upper=True).unflatten(1, (self.outputs, best))
+        self.functions[..., :best] = functions
+        self.functions.mul_((0.5 / self.basis(x)[..., 1:].square().sum(-1).mean()).sqrt())
+
+    def _waves(self, x: Tensor) -> Tensor:
+        """[..., inputs] → [..., waves]"""
+        return self._scale() * torch.cos(math.pi * self.counts * x.unsqueeze(-2)).prod(-1)
 
     def _scale(self) -> Tensor:
         """Slow waves count more, as they do in pictures: a step of the optimiser is a step at every scale."""
