@@ -98,7 +98,8 @@ class ContextStore:
         ids = checked_ids(ids)
         with self._database.writing() as connection:
             rows = self._select(connection, "rowid", ids)
-            connection.executemany("DELETE FROM contexts WHERE rowid = ?", ((row,) for row in rows.values()))
+            if rows:
+                connection.executemany("DELETE FROM contexts WHERE rowid = ?", ((row,) for row in rows.values()))
 
     def __len__(self) -> int:
         with self._database.reading() as connection:
