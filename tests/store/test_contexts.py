@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cavia
+from cavia.cli import main
 
 VERSION = "0123456789abcdef"
 
@@ -22,6 +23,10 @@ def path(tmp_path):
 def store(path):
     with cavia.ContextStore(path, VERSION) as store:
         yield store
+
+
+def cavia_command(*arguments):
+    return main([str(argument) for argument in arguments])
 
 
 def new_learner(seed=0, inner_lr=1.0):
@@ -264,3 +269,17 @@ def test_a_store_belongs_to_one_version(path):
         cavia.ContextStore(path, learner)
     with cavia.ContextStore(path, new_learner()) as store:
         assert store.ids == ["a", "b"]
+
+
+def test_the_command_line_looks_into_a_store(store, path, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    assert cavia_command("store", path) == 0
+    assert "0 contexts of model version" in capsys.readouterr().out
+    store.put([1, -2, 30], torch.tensor([[0.0, 0.0], [0.0, 1.0], [3.0, 4.0]]))
+    assert cavia_command("store", path, "--nearest=-2", "--k", 1, "--export", tmp_path / "tasks.parquet") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"3 contexts of 2 numbers (torch.float32) of model version {VERSION}"
+    assert lines[1] == "1  1"
+    assert (tmp_path / "tasks.parquet").exists()
+    assert cavia_command("store", tmp_path / "missing") == 2
+    assert "there is no store" in capsys.readouterr().err
