@@ -267,3 +267,22 @@ def test_a_store_can_be_used_on_both_sides_of_a_fork(path):
     """
     assert start(code, path).communicate()[0] == "[0, 0, 0] 21\n"
     check_integrity(path)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_many_processes_may_make_the_same_store(tmp_path):
+    code = f"""
+        import os, sys, torch, cavia
+        for turn in range(10):
+            path, children = f"{{sys.argv[1]}}/{{turn}}", []
+            for child in range(5):
+                children.append(os.fork())
+                if not children[-1]:
+                    with cavia.ContextStore(path, "{VERSION}") as store:
+                        store.put([child], torch.ones(1, 2))
+                    os._exit(0)
+            failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
+            with cavia.ContextStore(path) as store:
+                print(failed, store.ids)
+    """
+    assert start(code, tmp_path).communicate()[0].splitlines() == ["0 [0, 1, 2, 3, 4]"] * 10

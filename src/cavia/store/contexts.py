@@ -54,8 +54,8 @@ class ContextStore:
 
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = Path(path)
-        if model is not None and not isinstance(model, Learner | str):
-            raise CaviaError(f"model must be a learner or a version, got {type(model).__name__}")
+        if model == "" or not isinstance(model, Learner | str | None):
+            raise CaviaError(f"model must be a learner or its version, got {model!r}")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
         self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))

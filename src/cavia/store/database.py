@@ -104,7 +104,10 @@ class Database:
         )
         try:
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            if not self._is_ours(connection):
+            connection.execute("BEGIN")  # another process may be making the file: look at one moment of it
+            ours = self._is_ours(connection)
+            connection.execute("COMMIT")
+            if not ours:
                 self._make(connection)
             if not self.read_only:
                 connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
