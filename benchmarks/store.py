@@ -314,7 +314,8 @@ lengthen. Every put is on the disk when it returns.
 {million}
 
 Every context that was read was compared with the one that was put. A search compares all contexts.
-The first searches, with int ids, raised the peak memory of the process by {memory} MB; all contexts are {found["tasks"] * BYTES / 1e6:g} MB.
+The first searches, with int ids, raised the peak memory of the process by {memory} MB; all contexts
+are {found["tasks"] * BYTES / 1e6:g} MB.
 
 ## Other layouts, {found["compared"]:,} contexts, medians of {found["rounds"]} interleaved rounds
 
