@@ -30,6 +30,7 @@ bench: setup  ## Speed as ratios, measured side by side in one run.
 	$(BIN)/python benchmarks/sine.py
 	$(BIN)/python benchmarks/completion.py
 	$(BIN)/python benchmarks/fewshot.py
+	$(BIN)/python benchmarks/store.py
 
 clean:
 	rm -rf $(VENV) runs build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

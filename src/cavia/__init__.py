@@ -13,6 +13,7 @@ from cavia.models.basis import WaveBasis
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
+from cavia.store.contexts import ContextStore
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.tasks.completion import Completion
 from cavia.tasks.episodes import Episodes
@@ -35,6 +36,7 @@ __all__ = [
     "Completion",
     "Concat",
     "ContextModel",
+    "ContextStore",
     "ConvNet",
     "Diverged",
     "Episodes",

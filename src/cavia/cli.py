@@ -1,4 +1,4 @@
-"""The command line: list, run, evaluate, complete, report."""
+"""The command line: list, run, evaluate, complete, store, report."""
 
 import argparse
 import os
@@ -104,6 +104,13 @@ def _parser() -> _Parser:
     complete.add_argument("--seed", type=int, default=0, help="which pixels are known (default: 0)")
     complete.add_argument("--out", type=Path, default=Path("out.png"), help="the PNG to write (default: out.png)")
     complete.set_defaults(action=_complete)
+
+    store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
+    store.add_argument("store", type=Path, help="the file that cavia.ContextStore wrote")
+    store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
+    store.add_argument("--k", type=_count, default=10, help="how many of them (default: 10)")
+    store.add_argument("--export", type=Path, metavar="FILE", help="write everything to a Parquet file")
+    store.set_defaults(action=_store)
 
     report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
     report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
@@ -221,6 +228,22 @@ def _complete(options: argparse.Namespace) -> None:
     )
     write_atomically(options.out, as_panels(found))
     print(f"pixel MSE {found.mse:.4f} with {options.known} known pixels; written: {options.out}")
+
+
+def _store(options: argparse.Namespace) -> None:
+    from cavia.store.contexts import ContextStore
+
+    with ContextStore(options.store) as store:
+        ids, contexts = next(store.batches(1), ([], None))
+        kind = f" of {contexts.shape[1]} numbers ({contexts.dtype})" if contexts is not None else ""
+        print(f"{len(store)} contexts{kind} of model version {store.version}")
+        if options.nearest is not None:
+            numbers = bool(ids) and isinstance(ids[0], int) and options.nearest.lstrip("-").isdecimal()
+            for found, distance in store.nearest([int(options.nearest) if numbers else options.nearest], options.k)[0]:
+                print(f"{distance:.6g}  {found}")
+        if options.export:
+            store.export(options.export)
+            print(f"written: {options.export}")
 
 
 def _report(options: argparse.Namespace) -> None:
