@@ -42,7 +42,8 @@ class CompletionSettings:
     waves: int = 24
     wave_inner_lr: float = 1.0
     wave_inner_steps: int = 20  # they are cheap: the error is quadratic in φ, and so many come near its minimum
-    wave_lr: float = 1e-3
+    wave_lr: float = 3e-4
+    wave_clip_norm: float = 0.1  # two or three times the usual; a picture whose inner steps diverge counts no more
     first_pictures: int = 4000  # whose principal components the wave basis starts from
     cooldown: float = 0.3
     clip: float = 10.0
@@ -142,6 +143,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         cooldown=settings.cooldown,
         minutes=settings.minutes * len(own) / len(settings.shots) or None,
         clip=settings.clip,
+        clip_norm=settings.wave_clip_norm if known else None,
         seed=cell["seed"],
         every=settings.every,
         validation_tasks=settings.validation_pictures,
