@@ -32,6 +32,7 @@ bench: setup  ## Speed as ratios, measured side by side in one run.
 	$(BIN)/python benchmarks/fewshot.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/trpo.py
+	$(BIN)/python benchmarks/store.py
 
 clean:
 	rm -rf $(VENV) runs build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

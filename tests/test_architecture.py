@@ -8,7 +8,7 @@ from pathlib import Path
 import cavia
 
 SOURCE = Path(cavia.__file__).parent
-ORDER = ["tasks", "envs", "models", "learners", "evaluation", "training", "experiments", "report"]
+ORDER = ["tasks", "envs", "models", "learners", "store", "evaluation", "training", "experiments", "report"]
 
 
 def test_folders_import_only_from_those_above():
@@ -34,7 +34,16 @@ def test_no_pickle_is_loaded_anywhere():
 
 
 def test_importing_cavia_is_lean():
-    heavy = ["matplotlib", "mujoco", "gymnasium", "rich", "tensorboard", "PIL", "torch._dynamo.convert_frame"]
+    heavy = [
+        "matplotlib",
+        "mujoco",
+        "gymnasium",
+        "rich",
+        "tensorboard",
+        "PIL",
+        "pyarrow",
+        "torch._dynamo.convert_frame",
+    ]
     code = f"import sys, cavia; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -11,11 +11,12 @@ from cavia.learners.inner import adapt
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
-from cavia.models.basis import SineBasis
+from cavia.models.basis import WaveBasis
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
+from cavia.store.contexts import ContextStore
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.tasks.completion import Completion
 from cavia.tasks.episodes import Episodes
@@ -42,6 +43,7 @@ __all__ = [
     "Completion",
     "Concat",
     "ContextModel",
+    "ContextStore",
     "ConvNet",
     "Diverged",
     "Episodes",
@@ -57,10 +59,10 @@ __all__ = [
     "ProtoNets",
     "Reptile",
     "Sine",
-    "SineBasis",
     "TaskBatch",
     "TaskFamily",
     "TrustRegion",
+    "WaveBasis",
     "adapt",
     "envs",
     "evaluate",

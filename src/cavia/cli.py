@@ -1,4 +1,4 @@
-"""The command line: list, run, evaluate, complete, watch, report."""
+"""The command line: list, run, evaluate, complete, watch, store, report."""
 
 import argparse
 import os
@@ -112,6 +112,13 @@ def _parser() -> _Parser:
     watch.add_argument("--seed", type=int, default=0, help="of the episodes that it adapts on (default: 0)")
     watch.add_argument("--out", type=Path, default=Path("out.gif"), help="a .gif, or a .png with a strip of frames")
     watch.set_defaults(action=_watch)
+
+    store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
+    store.add_argument("store", type=Path, help="the file that cavia.ContextStore wrote")
+    store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
+    store.add_argument("--k", type=_count, default=10, help="how many of them (default: 10)")
+    store.add_argument("--export", type=Path, metavar="FILE", help="write everything to a Parquet file")
+    store.set_defaults(action=_store)
 
     report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
     report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
@@ -263,6 +270,22 @@ def _watch(options: argparse.Namespace) -> None:
     task = ", ".join(f"{value:g}" for value in found.task.flatten().tolist())
     returns = ", ".join(f"{value:.1f}" for value in found.returns)
     print(f"task {task}: return after 0 … {options.updates} updates, mean actions: {returns}; written: {options.out}")
+
+
+def _store(options: argparse.Namespace) -> None:
+    from cavia.store.contexts import ContextStore
+
+    with ContextStore(options.store) as store:
+        ids, contexts = next(store.batches(1), ([], None))
+        kind = f" of {contexts.shape[1]} numbers ({contexts.dtype})" if contexts is not None else ""
+        print(f"{len(store)} contexts{kind} of model version {store.version}")
+        if options.nearest is not None:
+            numbers = bool(ids) and isinstance(ids[0], int) and options.nearest.lstrip("-").isdecimal()
+            for found, distance in store.nearest([int(options.nearest) if numbers else options.nearest], options.k)[0]:
+                print(f"{distance:.6g}  {found}")
+        if options.export:
+            store.export(options.export)
+            print(f"written: {options.export}")
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -64,7 +64,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
-    write_atomically(path, save(tensors, metadata={"cavia": text, "sha256": _digest(tensors, text)}))
+    write_atomically(path, save(tensors, metadata={"cavia": text, "sha256": digest(tensors, text)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -81,15 +81,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
     if "cavia" not in metadata:
         raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
-    if metadata.get("sha256") != _digest(tensors, metadata["cavia"]):
+    if metadata.get("sha256") != digest(tensors, metadata["cavia"]):
         raise CaviaError(f"{path} was changed after it was written: its checksum does not match")
     return tensors, json.loads(metadata["cavia"])
 
 
-def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
+def digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    """SHA-256 of the text and of every tensor's name, type, shape and values, wherever the tensors are."""
+    found = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

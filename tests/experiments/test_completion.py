@@ -13,14 +13,15 @@ from cavia.cli import main
 from cavia.errors import CaviaError
 from cavia.experiments.base import Cell, Data, Place, as_json
 from cavia.experiments.catalogue import find
-from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, SINE_BASIS, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, PAPER_TABLE2, WAVE_BASIS, faces_summary, table2_summary
 from cavia.experiments.runner import _adopt, cell_folder
 from cavia.tensor_file import write_json
 from cavia.training.step import MetaStep
 
 TINY = {
     "iterations": 2, "tasks_per_batch": 4, "train_shots": (5,), "query": 8, "hidden": (6,), "context": 4,
-    "inner_steps": 2, "validation_pictures": 3, "shots": (5, 10),
+    "inner_steps": 2, "waves": 3, "wave_inner_steps": 2, "first_pictures": 9,
+    "validation_pictures": 3, "shots": (5, 10),
 }  # fmt: skip
 CELL = Cell({"method": "CAVIA", "order": "random", "seed": 0})
 SYNTHETIC = Data(synthetic=True)
@@ -53,7 +54,8 @@ def result(method, order="random", mse=0.0371, source="CelebA", **changes):
     return {
         "method": method, "order": order, "seed": 0, "best_iteration": 40, "iterations": 50, "seconds": 120.0,
         "data": {"source": source},
-        "mse": {"10": mse, "50": mse}, "interval": {"10": 0.0001, "50": 0.0001}, "curve": [[20, 0.05], [40, 0.04]],
+        "mse": {"10": mse, "50": mse}, "interval": {"10": 0.0001, "50": 0.0001},
+        "curve": [[20, 0.05, 60.0], [40, 0.04, 120.0]],
     } | changes  # fmt: skip
 
 
@@ -80,10 +82,25 @@ def test_each_cell_of_the_paper_is_in_its_place():
     assert table["columns"] == ["10 random", "10 ordered"]
 
 
-def test_the_sine_network_stands_beside_the_papers_cavia():
-    table = table2([result(SINE_BASIS, mse=0.02)], methods=(SINE_BASIS,))["tables"][0]
-    assert table["rows"][0]["cells"][0]["paper"]["mean"] == 0.037
-    assert table["rows"][0]["cells"][0]["verdict"] == "better"
+def test_the_wave_basis_stands_beside_the_papers_cavia():
+    runs = [result(WAVE_BASIS, mse=mse, known=k) for k, mse in ((10, 0.02), (50, 0.01))]
+    summary = table2(runs, methods=(WAVE_BASIS,))
+    few, more = summary["tables"][0]["rows"][0]["cells"]
+    assert (few["paper"]["mean"], few["verdict"], few["ours"]["mean"]) == (0.037, "better", 0.02)
+    assert (more["paper"], more["ours"]["mean"]) == (None, 0.01)
+    assert summary["claims"][0]["holds"]
+    assert [line["label"] for line in summary["figures"][0]["series"]] == [
+        f"{WAVE_BASIS}, {k} pixels" for k in (10, 50)
+    ]
+    assert not table2([result(WAVE_BASIS, mse=0.04, known=10)], methods=(WAVE_BASIS,))["claims"][0]["holds"]
+
+
+def test_the_wave_basis_has_a_run_for_each_number_of_known_pixels(tmp_path):
+    settings = replace(find("table2").quick, **TINY | {"methods": ("CAVIA", WAVE_BASIS), "orders": ("random",)})
+    first, *own = find("table2").cells(settings, 1)
+    assert "known" not in first.choices
+    assert [cell["known"] for cell in own] == [5, 10]
+    assert train("table2", tmp_path, own[1], test_pictures=4)["mse"].keys() == {"10"}
 
 
 def test_a_cell_is_the_mean_over_seeds_and_empty_if_one_diverged():

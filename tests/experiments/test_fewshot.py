@@ -29,7 +29,7 @@ def test_every_method_trains_and_is_measured(method, tmp_path):
     )
     assert 0 <= found["accuracy"] <= 1
     assert found["iterations"] == 2
-    assert [iteration for iteration, _ in found["curve"]] == [1, 2]
+    assert [iteration for iteration, _, _ in found["curve"]] == [1, 2]
     assert ("agreement" in found) == (method in ("CAVIA", "CAVIA (first order)"))
 
 
@@ -51,7 +51,8 @@ def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures(few_gly
 def result(method, shots=1, accuracy=0.4724, filters=32, source="Mini-ImageNet", **changes):
     return {
         "method": method, "filters": filters, "ways": 5, "shots": shots, "seed": 0, "accuracy": accuracy,
-        "interval": 0.0065, "iterations": 100, "best_iteration": 50, "seconds": 200.0, "curve": [[50, 0.3], [100, 0.4]],
+        "interval": 0.0065, "iterations": 100, "best_iteration": 50, "seconds": 200.0,
+        "curve": [[50, 0.3, 90.0], [100, 0.4, 200.0]],
         "data": {"source": source},
     } | changes  # fmt: skip
 

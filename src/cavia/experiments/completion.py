@@ -1,7 +1,7 @@
 """Table 2 and Figure 5: completion of pictures from some of their pixels (Section 5.1.2)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,12 +10,12 @@ import torch
 from cavia.errors import CaviaError, closest
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
-from cavia.experiments.completion_summary import METHODS, SINE_BASIS, faces_summary, table2_summary
+from cavia.experiments.completion_summary import METHODS, WAVE_BASIS, faces_summary, table2_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
-from cavia.models.basis import SineBasis
+from cavia.models.basis import WaveBasis
 from cavia.models.mlp import MLP
 from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
@@ -32,18 +32,22 @@ class CompletionSettings:
     iterations: int = 50_000
     tasks_per_batch: int = 25
     train_shots: tuple[int, ...] = (10, 100, 1000)  # one is drawn for each batch: one run serves all k
-    query: int = PIXELS
+    query: int = PIXELS  # to train on; the wave basis always takes all, which cost it nothing
     hidden: tuple[int, ...] = (128,) * 5
     context: int = 128
     inner_steps: int = 5
     cavia_lr: float = 1.0
     maml_lr: float = 0.1
-    basis_lr: float = 1.0
     lr: float = 1e-3
-    basis_outer_lr: float = 3e-4  # a sine network wants a smaller one
+    waves: int = 24
+    wave_inner_lr: float = 1.0
+    wave_inner_steps: int = 20  # they are cheap: the error is quadratic in φ, and so many come near its minimum
+    wave_lr: float = 3e-4
+    wave_clip_norm: float = 0.1  # two or three times the usual; a picture whose inner steps diverge counts no more
+    first_pictures: int = 4000  # whose principal components the wave basis starts from
     cooldown: float = 0.3
     clip: float = 10.0
-    minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
+    minutes: float = 0.0  # to train a method for all k, if that is less than the iterations take; 0: no limit
     every: int = 500
     validation_pictures: int = 100
     chunk: int = 25
@@ -103,8 +107,9 @@ def open_pictures(data: Data) -> ImageSet:
 def build(method: str, settings: Settings) -> Learner:
     """A new learner of the method."""
     sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
-    if method == SINE_BASIS:
-        return CAVIA(SineBasis(**sizes), "mse", settings.basis_lr, settings.inner_steps)
+    if method == WAVE_BASIS:
+        model = WaveBasis(inputs=2, outputs=3, waves=settings.waves, context=settings.context)
+        return CAVIA(model, "mse", settings.wave_inner_lr, settings.wave_inner_steps)
     if method == "CNP":
         return CNP(MLP(**sizes), "mse", inputs=2, outputs=3)
     if method == "MAML":
@@ -119,19 +124,26 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         learner = build(cell["method"], settings).to(place.device)
     pictures = open_pictures(place.data)
     family = Completion(pictures, SIZE, cell["order"])
+    if isinstance(learner.model, WaveBasis):
+        whole = family.sample(settings.first_pictures, 1, PIXELS, seeded_generator(cell["seed"], "initialise"))
+        whole = whole.to(place.device)
+        learner.model.initialise(whole.query_x[0], whole.query_y)
+    known = cell.choices.get("known")  # pixels, where a cell is trained for one number of them
+    own = (known,) if known else settings.shots
     return fit_cell(
         learner,
         family,
         place,
         settings.iterations,
-        lambda: {"data": pictures.settings, **measure(learner, family, settings)},
+        lambda: {"data": pictures.settings, **measure(learner, family, replace(settings, shots=own))},
         tasks_per_batch=settings.tasks_per_batch,
-        support=settings.train_shots,
-        query=settings.query,
-        lr=settings.basis_outer_lr if cell["method"] == SINE_BASIS else settings.lr,
+        support=own if known else settings.train_shots,
+        query=PIXELS if known else settings.query,
+        lr=settings.wave_lr if known else settings.lr,
         cooldown=settings.cooldown,
-        minutes=settings.minutes or None,
+        minutes=settings.minutes * len(own) / len(settings.shots) or None,
         clip=settings.clip,
+        clip_norm=settings.wave_clip_norm if known else None,
         seed=cell["seed"],
         every=settings.every,
         validation_tasks=settings.validation_pictures,
@@ -178,15 +190,23 @@ def draw_faces(learner: Learner, family: Completion, settings: Settings) -> Resu
 
 def table2_cells(settings: Table2Settings, seeds: int) -> list[Cell]:
     return [
-        Cell({"method": method, "order": order, "seed": seed})
+        cell
         for order in settings.orders
         for method in settings.methods
         for seed in range(seeds)
+        for cell in _cells(method, order, seed, settings)
     ]
 
 
 def faces_cells(settings: FacesSettings, seeds: int) -> list[Cell]:
-    return [Cell({"method": method, "order": "random", "seed": 0}) for method in settings.methods]
+    return [cell for method in settings.methods for cell in _cells(method, "random", 0, settings)]
+
+
+def _cells(method: str, order: str, seed: int, settings: Settings) -> list[Cell]:
+    """One run for all numbers of known pixels; of the wave basis, whose runs are short, one for each."""
+    choices = {"method": method, "order": order}
+    own: list[dict[str, int]] = [{"known": k} for k in settings.shots] if method == WAVE_BASIS else [{}]
+    return [Cell(choices | which | {"seed": seed}) for which in own]
 
 
 QUICK: dict[str, Any] = {

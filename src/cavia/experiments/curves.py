@@ -9,11 +9,10 @@ def x_label(settings: Settings) -> str:
 
 
 def curve(result: Result, label: str, settings: Settings, unit: float = 1.0) -> Result:
-    """The validation scores of a cell while it trained, in units of 1 / unit; time is spread evenly over iterations."""
-    minutes = result["seconds"] / result["iterations"] / 60 if settings.minutes else 1
+    """The validation scores of a cell while it trained, in units of 1 / unit."""
     return {
         "label": label,
-        "x": [iteration * minutes for iteration, _ in result["curve"]],
-        "y": [unit * score for _, score in result["curve"]],
+        "x": [seconds / 60 if settings.minutes else iteration for iteration, _, seconds in result["curve"]],
+        "y": [unit * score for _, score, _ in result["curve"]],
         "interval": None,
     }

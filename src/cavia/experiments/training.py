@@ -26,7 +26,7 @@ def fit_cell(
 
     measure: what to find out about the trained learner. A run that diverges is a result too.
     fit:     `fit` for points, `fit_policy` for environments.
-    The result also has the learning curve: [iteration, validation score] at each interval.
+    The result also has the learning curve: [iteration, validation score, seconds so far] at each interval.
     """
     try:
         ended = fit(
@@ -42,6 +42,6 @@ def fit_cell(
         "best_iteration": ended.best_iteration,
         "seconds": ended.seconds,
         "iterations": ended.iterations,
-        "curve": [[line["iteration"], line["validation"]] for line in metrics if "validation" in line],
+        "curve": [[line["iteration"], line["validation"], line["seconds"]] for line in metrics if "validation" in line],
         **measured,
     }

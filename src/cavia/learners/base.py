@@ -48,6 +48,16 @@ class Learner(nn.Module, ABC):
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if name not in ("model", "loss")}
 
+    @property
+    def version(self) -> str:
+        """Names the learner as it is now: the same after saving and loading, another after further training.
+
+        A context adapted under one version means nothing to another; `cavia.ContextStore` keeps them apart.
+        """
+        from cavia.learners.saving import version
+
+        return version(self)
+
     @abstractmethod
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
         """`adapt` as a differentiable function of the learner's parameters."""

@@ -1,6 +1,7 @@
 """A learner in one file: weights as safetensors, the classes' names and arguments as JSON in its header."""
 
 import inspect
+import json
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,20 @@ from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Repti
 from cavia.learners.losses import PointLoss
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.models.base import ContextModel
-from cavia.models.basis import SineBasis
+from cavia.models.basis import WaveBasis
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
-from cavia.tensor_file import read_tensors, write_tensors
+from cavia.tensor_file import digest, read_tensors, write_tensors
 
 LEARNERS: dict[str, type[Learner]] = {
     cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MatchingNets, MetaSGD, ProtoNets, Reptile)
 }
 MODELS: dict[str, type[ContextModel]] = {
-    cls.__name__: cls for cls in (CategoricalPolicy, ConvNet, GaussianPolicy, MLP, SineBasis)
+    cls.__name__: cls for cls in (CategoricalPolicy, ConvNet, GaussianPolicy, MLP, WaveBasis)
 }
 FORMAT = 1
+VERSION_LENGTH = 16  # hexadecimal digits: two learners share a version by chance once in 10¹⁹ pairs
 
 
 def describe(learner: Learner) -> dict[str, Any]:
@@ -37,6 +39,11 @@ def describe(learner: Learner) -> dict[str, Any]:
         "model": type(model).__name__,
         "model_arguments": getattr(model, "arguments", {}),
     }
+
+
+def version(learner: Learner) -> str:
+    """A digest of the learner's weights, classes and arguments: a context is good for one version only."""
+    return digest(learner.state_dict(), json.dumps(describe(learner), sort_keys=True))[:VERSION_LENGTH]
 
 
 def save(learner: Learner, path: str | PathLike[str]) -> None:

@@ -17,12 +17,12 @@ class ContextModel(nn.Module, ABC):
     arguments: dict[str, Any]
 
     @abstractmethod
-    def stem(self, x: Tensor) -> Tensor:
-        """x [T, N, ...] → features [T, N, ...]: the part before φ enters, computed once however often φ moves."""
+    def stem(self, x: Tensor) -> Any:
+        """x [T, N, ...] → what `head` starts from: the part before φ enters, computed once however often φ moves."""
 
     @abstractmethod
-    def head(self, h: Tensor, context: Tensor) -> Tensor:
-        """Features [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
+    def head(self, h: Any, context: Tensor) -> Tensor:
+        """What `stem` returned and context [T, C] → predictions [T, N, ...]."""
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
         """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""

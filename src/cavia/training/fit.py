@@ -42,6 +42,7 @@ def fit(
     lr_decay_every: int = 5000,
     cooldown: float = 0.0,
     clip: float | None = 10.0,
+    clip_norm: float | None = None,
     seed: int = 0,
     every: int = 500,
     validation_tasks: int = 100,
@@ -61,14 +62,16 @@ def fit(
     lr, lr_decay:        outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
     cooldown:            share of the run, at its end, in which the rate also falls linearly to 0.
     clip:                every element of the meta-gradient is clamped to ±clip; None: not at all.
+    clip_norm:           a meta-gradient that is longer is shortened to this length; None: not at all.
     seed:                which tasks are drawn; the same seed gives the same run.
     every:               iterations between lines in metrics.jsonl, validations and checkpoints.
     validation_tasks:    tasks of the split "val" that select the best model, which the learner holds at the end;
                          0: no validation, the last model stays.
     validation_query:    query points of each of them, by default as many as in training.
     chunk:               tasks at a time: memory is bounded by a chunk, the gradient is the same.
-    minutes:             end the run after so many minutes of wall-clock time, validation included, if `iterations` are
-                         not done by then. Such a run is not the same to the bit when it is run again.
+    minutes:             end the run after so many minutes, validation included, if `iterations` are not done by then:
+                         minutes that the processor worked on it, on a GPU by the clock. Such a run is not the same
+                         to the bit when it is run again.
     compile:             True, False, or "auto": compile the whole step if the run is long, or say why not.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
@@ -92,6 +95,7 @@ def fit(
         lr_decay_every,
         cooldown,
         clip,
+        clip_norm,
         seed,
         every,
         validation_tasks,
@@ -105,7 +109,7 @@ def fit(
     keep_freed_memory()
     with folder.lock() if folder else nullcontext(), stop_requests() as stop:
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
-        run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
+        run.step = MetaStep(learner, lr, clip, chunk, use_compiler, clip_norm)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
         run.resume()
         with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
@@ -146,7 +150,7 @@ class _Run(Run):
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
-        clock = Clock(state.seconds)
+        clock = Clock(state.seconds, waits=self.device.type != "cpu")
         while self.share < 1:
             if settings.lr_decay != 1 or settings.cooldown:
                 self.step.lr.fill_(settings.lr_at(state.iteration, self.share))
@@ -208,4 +212,4 @@ class _Run(Run):
 
 def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
     """Without settings that are off and that earlier versions did not have: their run folders go on."""
-    return {name: value for name, value in settings.items() if name != "cooldown" or value}
+    return {name: value for name, value in settings.items() if name not in ("cooldown", "clip_norm") or value}

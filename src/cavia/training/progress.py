@@ -31,18 +31,22 @@ class Progress:
 
 
 class Clock:
-    """The time that a run has taken, over all its sessions, and how often to show it."""
+    """The time that a run has taken, over all its sessions, and how often to show it.
 
-    def __init__(self, seconds: float, between: float = 0.2):
-        now = time.perf_counter()
-        self._zero = now - seconds
+    On a processor, the time that it worked for us: what else runs on the machine does not shorten a run of so many
+    minutes, and on a quiet machine it is wall-clock time. Elsewhere (`waits`), wall-clock time.
+    """
+
+    def __init__(self, seconds: float, waits: bool = False, between: float = 0.2):
+        self._now = time.perf_counter if waits else time.thread_time
+        self._zero = self._now() - seconds
         self._between = between
-        self._next = now
+        self._next = time.perf_counter()
         self._first: tuple[int, float, float] | None = None  # after the first step, which may have compiled
 
     def seconds(self) -> float:
         """Seconds since the run first started, without the pauses between sessions."""
-        return time.perf_counter() - self._zero
+        return self._now() - self._zero
 
     def time_to_show(self) -> bool:
         """True a few times a second."""
@@ -54,11 +58,11 @@ class Clock:
     def progress(
         self, iteration: int, iterations: int, loss: float, score: float | None, share: float, text: str = ""
     ) -> Progress:
-        """Where the run stands, with the speed since this session's first step."""
-        seconds = self.seconds()
+        """Where the run stands, with the speed by the clock on the wall since this session's first step."""
+        now = time.perf_counter()
         if self._first is None:
-            self._first = (iteration, share, seconds)
-        done, gained, took = iteration - self._first[0], share - self._first[1], seconds - self._first[2]
+            self._first = (iteration, share, now)
+        done, gained, took = iteration - self._first[0], share - self._first[1], now - self._first[2]
         per_second = done / took if took > 0 and done else 0.0
         left = max(1 - share, 0.0) * took / gained if gained > 0 else float("nan")
         return Progress(iteration, iterations, loss, score, per_second, left, share, text)

@@ -1,0 +1,1 @@
+"""Adapted contexts on disk, by task id."""

@@ -1,0 +1,206 @@
+"""One SQLite file: durable transactions, errors of one line, and connections that survive a fork."""
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cavia.errors import CaviaError
+
+APPLICATION = 0x43564941  # "CVIA" in the header of the file: a database of another program is left alone
+FORMAT = 1
+CACHE_KIB = 64 * 1024  # pages kept in memory: the index of a million ids fits
+CHECKPOINT_PAGES = 8192  # the log is copied into the file when it reaches 32 MB …
+LOG_BYTES = 64 * 1024**2  # … and is cut back to this after a larger transaction
+
+
+class Database:
+    """A file of our format, made if `create`, and this process's connection to it. Safe to share between threads.
+
+    `reading` sees one moment of the file however long it lasts; `writing` happens as a whole or not at all, and what
+    it wrote is on the disk when it ends. Other processes may read meanwhile; a second writer waits its turn, at most
+    `timeout` seconds.
+    """
+
+    def __init__(self, path: Path, create: bool, timeout: float):
+        self.path, self.timeout = path, timeout
+        self.lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._create, self._closed = create, False
+        if path.is_dir() or not (create or path.exists()):
+            raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CaviaError(f"cannot make {path.parent}: {error.strerror or error}") from error
+        self.read_only = not _is_writable(path)
+        if self.read_only and not path.exists():
+            raise CaviaError(f"cannot make {path}: the folder is read-only")
+        _OPEN.add(self)
+        with self._errors():
+            self.connection()
+
+    def connection(self) -> sqlite3.Connection:
+        if self._closed:
+            raise CaviaError(f"the store {self.path} is closed; open it again")
+        if self._connection is None:
+            self._connection = self._connect()
+            self._create = False
+        return self._connection
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        with self.lock:
+            self.disconnect()
+            self._closed = True
+            _OPEN.discard(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection on which all queries see the file as it is now."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are kept, all of them and for good, if the block ends without an error."""
+        if self.read_only:
+            raise CaviaError(f"cannot write {self.path}: the file or its folder is read-only")
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self.lock, self._errors():
+            connection = self.connection()
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # SQLite has itself rolled back when the disk is full
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "mode=rwc" if self._create else "mode=rw"
+        if self.read_only:  # SQLite cannot put its locks beside the file; without a log there is nobody to lock out
+            has_log = self.path.with_name(f"{self.path.name}-wal").exists()
+            mode = "mode=ro" if has_log else "mode=ro&immutable=1"
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{mode}",
+            uri=True,
+            timeout=self.timeout,
+            isolation_level=None,  # transactions are begun and ended here, not by the module
+            check_same_thread=False,
+        )
+        try:
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute("BEGIN")  # another process may be making the file: look at one moment of it
+            ours = self._is_ours(connection)
+            connection.execute("COMMIT")
+            if not ours:
+                self._make(connection)
+            if not self.read_only:
+                connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
+                connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+                connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """False if the file is empty; an error if it is somebody else's or of a later format."""
+        application, form, tables = (
+            connection.execute(query).fetchone()[0]
+            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if application != APPLICATION and (tables or application or self.read_only):
+            raise CaviaError(f"{self.path} is a database of another program, not a cavia store")
+        if application == APPLICATION and form != FORMAT:
+            raise CaviaError(f"{self.path} has format {form}, this version of cavia reads {FORMAT}")
+        return application == APPLICATION
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        self._use_log(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        if not self._is_ours(connection):  # unless another process was quicker
+            connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute("COMMIT")
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Turn on the write-ahead log, for good. This one statement does not wait for other processes by itself."""
+        last = time.monotonic() + self.timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                    raise
+                time.sleep(0.01)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CaviaError(self._explain(error)) from error
+
+    def _explain(self, error: sqlite3.Error) -> str:
+        match _code(error):
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return (
+                    f"another process has been writing to {self.path} for more than {self.timeout:g} s; "
+                    "try again, or open it with a larger timeout"
+                )
+            case sqlite3.SQLITE_FULL:
+                return f"cannot write {self.path}: the disk is full; nothing of this call was stored"
+            case sqlite3.SQLITE_NOTADB:
+                return f"{self.path} is damaged or not a cavia store"
+            case sqlite3.SQLITE_CORRUPT:
+                return f"{self.path} is damaged ({error})"
+            case _:
+                return f"cannot use the store {self.path}: {error}"
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary error code; its higher bits tell variants apart."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+
+
+# SQLite's connections, and the locks it remembers for them, must not be carried over a fork: none is open during one.
+_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
+_HELD: list[Database] = []
+
+
+def _before_fork() -> None:
+    for database in list(_OPEN):
+        database.lock.acquire()
+        database.disconnect()
+        _HELD.append(database)
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop().lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,49 @@
+"""Contexts as a Parquet file, for whatever reads tables."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+from cavia.store.layout import Layout
+
+
+def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout: Layout, version: str) -> None:
+    """Write ids and contexts [B, C], block by block, to the columns `id` and `context`, atomically.
+
+    The model's version is in the file's metadata, as `cavia_model_version`. Bfloat16, which
+    Parquet does not have, becomes float32.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise CaviaError("export to Parquet needs pyarrow: pip install 'cavia[parquet]'") from error
+    dtype = torch.float32 if layout.dtype == torch.bfloat16 else layout.dtype
+    id_type = pa.int64() if layout.kind == "int" else pa.string()
+    context_type = pa.list_(pa.from_numpy_dtype(torch.empty(0, dtype=dtype).numpy().dtype), layout.size)
+    schema = pa.schema([("id", id_type), ("context", context_type)], {"cavia_model_version": version})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = Path(file.name)
+            try:
+                with pq.ParquetWriter(file, schema) as writer:
+                    for ids, contexts in blocks:
+                        numbers = pa.array(contexts.to(dtype).flatten().numpy())
+                        contexts_column = pa.FixedSizeListArray.from_arrays(numbers, layout.size)
+                        writer.write_batch(pa.record_batch([pa.array(ids, id_type), contexts_column], schema))
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise CaviaError(f"cannot write {path}: {error.strerror or error}") from error
