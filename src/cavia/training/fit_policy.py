@@ -126,7 +126,7 @@ class _Run(Run):
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state = self.state
-        clock = Clock(state.seconds)
+        clock = Clock(state.seconds, waits=True)  # for simulators on other threads
         while self.share < 1:
             line = self._iterate()
             state.seconds = clock.seconds()

@@ -30,7 +30,7 @@ class Run(ABC):
     """The state of one call of `fit` or `fit_policy`.
 
     config:  what the run folder is tied to.
-    seconds: of wall-clock time after which the run ends.
+    seconds: after which the run ends, by its clock.
     """
 
     def __init__(
