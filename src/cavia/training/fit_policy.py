@@ -54,7 +54,7 @@ def fit_policy(
     every:            iterations between validations and checkpoints; metrics.jsonl gets a line at each iteration.
     validation_tasks: tasks of the split "val"; the policy with the best mean return on them after adaptation is kept;
                       0: no validation, the last policy stays.
-    minutes:          end the run after so many minutes, if `iterations` are not done by then; minutes as in `fit`.
+    minutes:          end the run after so many minutes by the clock, if `iterations` are not done by then.
     run_dir:          folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:      write events to run_dir too, if TensorBoard is installed.
     progress:         show a bar (lines when not in a terminal), or a function that is given a `Progress`.
