@@ -10,6 +10,8 @@ from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.basis import SineBasis
+from cavia.models.condition import condition
+from cavia.models.conditioned import Conditioned
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
@@ -34,6 +36,7 @@ __all__ = [
     "CaviaMAML",
     "Completion",
     "Concat",
+    "Conditioned",
     "ContextModel",
     "ConvNet",
     "Diverged",
@@ -53,6 +56,7 @@ __all__ = [
     "TaskBatch",
     "TaskFamily",
     "adapt",
+    "condition",
     "evaluate",
     "fit",
     "load",

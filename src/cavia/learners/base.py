@@ -111,7 +111,7 @@ class Learner(nn.Module, ABC):
 
     def check_mask(self, mask: Tensor | None) -> None:
         """Raise if points are padded, mask [T, N], and the model cannot leave them out."""
-        if mask is not None and isinstance(self.model, NormedModel):
+        if mask is not None and getattr(self.model, "mixes_points", False):
             raise CaviaError(
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"

@@ -274,8 +274,8 @@ class Reptile(GradientLearner):
 
 
 def _all_rates(model: ContextModel, rate: float) -> dict[str, float]:
-    """The same rate for all weights of the model and, if it has one, its context."""
-    rates = {name: rate for name, _ in model.named_parameters()}
+    """The same rate for all weights of the model that are not frozen and, if it has one, its context."""
+    rates = {name: rate for name, parameter in model.named_parameters() if parameter.requires_grad}
     return rates | {CONTEXT: rate} if getattr(model, "context", 0) else rates
 
 

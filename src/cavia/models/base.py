@@ -11,10 +11,12 @@ class ContextModel(nn.Module, ABC):
 
     context:   C, how many context parameters a task has (0: none, for MAML without extra inputs).
     arguments: what the constructor was called with, so that a saved learner can be built again.
+    mixes_points: True if a point's prediction depends on the others of its task (batch norm); padding is refused then.
     """
 
     context: int
     arguments: dict[str, Any]
+    mixes_points: bool = False
 
     @abstractmethod
     def stem(self, x: Tensor) -> Tensor:
@@ -37,6 +39,7 @@ class NormedModel(ContextModel):
     """
 
     keeps_statistics: bool
+    mixes_points = True
 
     @abstractmethod
     def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor: ...
