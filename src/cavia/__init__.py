@@ -20,6 +20,7 @@ from cavia.tasks.completion import Completion
 from cavia.tasks.episodes import Episodes
 from cavia.tasks.glyphs import synthetic_glyphs
 from cavia.tasks.images import ImageSet
+from cavia.tasks.own import Tasks
 from cavia.tasks.sine import Sine
 from cavia.tasks.synthetic import synthetic_faces
 from cavia.training.fit import FitResult, fit
@@ -55,6 +56,7 @@ __all__ = [
     "SineBasis",
     "TaskBatch",
     "TaskFamily",
+    "Tasks",
     "adapt",
     "condition",
     "evaluate",
