@@ -8,7 +8,7 @@ from pathlib import Path
 import cavia
 
 SOURCE = Path(cavia.__file__).parent
-ORDER = ["tasks", "models", "learners", "evaluation", "training", "experiments", "report"]
+ORDER = ["tasks", "models", "learners", "evaluation", "training", "tables", "experiments", "report"]
 
 
 def test_folders_import_only_from_those_above():

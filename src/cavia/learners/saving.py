@@ -39,9 +39,15 @@ def describe(learner: Learner) -> dict[str, Any]:
     }
 
 
-def save(learner: Learner, path: str | PathLike[str]) -> None:
-    """Write the learner to `path`, atomically."""
-    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner)})
+def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> None:
+    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it, for `read_extra`."""
+    kept = {"extra": extra} if extra else {}
+    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
+
+
+def read_extra(path: str | PathLike[str]) -> dict[str, Any]:
+    """What was saved with the learner as `extra`."""
+    return read_tensors(Path(path))[1].get("extra", {})
 
 
 def load(

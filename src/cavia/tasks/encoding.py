@@ -107,6 +107,10 @@ class Encoding:
         known = torch.tensor([label is not None for label in found_labels], dtype=torch.bool)
         return torch.tensor([number.get(str(label), 0) for label in found_labels]), known
 
+    def empty_targets(self, points: int) -> Tensor:
+        """Targets [1, points, ...] of a task that stand for none."""
+        return torch.zeros(1, points, dtype=torch.long) if self.target.levels else torch.zeros(1, points, 1)
+
     def decode(self, predictions: Tensor) -> list[Any]:
         """Predictions [rows, outputs] in the target's own units, or its classes."""
         if self.target.levels:
