@@ -11,7 +11,7 @@ from cavia.cli import main
 from cavia.tables.contexts_file import read_contexts
 from cavia.tables.trained import load_table_model
 
-TINY = ["--iterations", "60", "--hidden", "16", "--context", "2", "--support", "4"]
+TINY = ["--iterations", "60", "--hidden", "16", "--context", "2", "--support", "4", "--lr", "0.02"]
 
 
 def write_table(path, users, rows=(3, 12), kind="number", gaps=True):

@@ -42,7 +42,7 @@ class FittedTable:
         return "\n".join(lines)
 
     def scores(self) -> list[tuple[float, float]]:
-        """Mean over unseen tasks and its 95 % half width after 0, 1, … steps: RMSE in the target's unit, or accuracy."""
+        """After 0, 1, … steps: mean over unseen tasks, its 95 % half width; RMSE in the target's unit, or accuracy."""
         values: Tensor = self.evaluation.scores
         if not self.model.encoding.target.levels:
             values = values.sqrt() * self.model.encoding.target.scale
