@@ -251,9 +251,9 @@ def page(result: dict[str, Any]) -> str:
     for name, found in result.items():
         ours = torch.tensor(next(row["scores"] for row in found["methods"] if row["method"] == "CAVIA"))
         lines += [
-            f"**{name}**: {found['tasks']['test']} unseen tasks, {found['support']} known points each, root mean squared "
-            f"error in the target's unit, mean over tasks ± 95 %. {found['iterations']} outer steps of CAVIA. Settings are "
-            "those with the lowest error on the validation tasks, of as many as stand in the column “tried”.",
+            f"**{name}**: {found['tasks']['test']} unseen tasks, {found['support']} known points each, root mean "
+            f"squared error in the target's unit, mean over tasks ± 95 %. {found['iterations']} outer steps of CAVIA. "
+            "Settings are those with the lowest error on the validation tasks, of as many as were tried.",
             "",
             "| method | RMSE | minus CAVIA's, task by task | chosen | tried |",
             "|---|---|---|---|---|",
@@ -262,9 +262,8 @@ def page(result: dict[str, Any]) -> str:
             gap = torch.tensor(row["scores"]) - ours
             paired = "–" if row["method"] == "CAVIA" else f"{gap.mean():+.4f} ± {half_width(gap):.4f}"
             chosen = ", ".join(f"{key} {value}" for key, value in row["chosen"].items())
-            lines.append(
-                f"| {row['method']} | {row['rmse']:.4f} ± {row['interval']:.4f} | {paired} | {chosen} | {row['tried']} |"
-            )
+            error = f"{row['rmse']:.4f} ± {row['interval']:.4f}"
+            lines.append(f"| {row['method']} | {error} | {paired} | {chosen} | {row['tried']} |")
         lines.append("")
     return "\n".join(lines)
 
