@@ -34,7 +34,17 @@ def test_no_pickle_is_loaded_anywhere():
 
 
 def test_importing_cavia_is_lean():
-    heavy = ["matplotlib", "mujoco", "gymnasium", "rich", "tensorboard", "PIL", "torch._dynamo.convert_frame"]
+    heavy = [
+        "matplotlib",
+        "mujoco",
+        "gymnasium",
+        "rich",
+        "tensorboard",
+        "PIL",
+        "pandas",
+        "pyarrow",
+        "torch._dynamo.convert_frame",
+    ]
     code = f"import sys, cavia; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -1,5 +1,7 @@
 """Tasks from a user's own data: nothing is cut, splits are by task, what is wrong is named."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -190,3 +192,10 @@ def test_bad_tables_are_named(tmp_path, name, content, message):
         (tmp_path / name).write_text(content)
     with pytest.raises(cavia.CaviaError, match=message):
         cavia.Tasks.from_table(tmp_path / name, "user", "y")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "table.parquet").write_text("")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(cavia.CaviaError, match=r"Parquet files need pyarrow: pip install 'cavia\[tables\]'"):
+        read_table(tmp_path / "table.parquet")

@@ -48,9 +48,9 @@ def condition(
     output:   the part of the output to use, by name ("logits") or number, for modules that return several.
     keywords: further arguments of every call, JSON values.
 
-    At φ = 0 the module computes what it computed before, to the bit. With rounding, where attention needs other
-    kernels: while gradients are on (the fast ones have no second derivative), and for layers inside an
-    nn.TransformerEncoderLayer (its fused inference path would pass them by). norm="task" has other statistics.
+    At φ = 0 the module computes what it computed before, to the bit. Attention is the exception, by rounding: while
+    gradients are on, because its fast kernels have no second derivative, and for layers inside an
+    nn.TransformerEncoderLayer, because its fused inference path would pass them by. norm="task" has other statistics.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(1, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
     >>> model = condition(net, at="0", context=5, example=torch.zeros(8, 1))
