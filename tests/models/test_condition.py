@@ -361,3 +361,16 @@ def test_each_call_draws_new_maps_and_a_seed_gives_the_same():
     assert not torch.equal(first, second)
     torch.manual_seed(3)
     assert torch.equal(first, cavia.condition(mlp(), "a", 3, example=rows(4)).modulations[0].weight)
+
+
+@pytest.mark.slow
+def test_the_compiled_step_is_the_eager_one():
+    learners = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+        model = cavia.condition(module, at="0", context=3, example=torch.zeros(4, 1))
+        learners.append(cavia.CAVIA(model, "mse", inner_lr=0.1))
+        cavia.fit(learners[-1], cavia.Sine(), 3, compile=compiled, progress=False, validation_tasks=0)
+    for (name, eager), compiled in zip(learners[0].named_parameters(), learners[1].parameters(), strict=True):
+        torch.testing.assert_close(compiled, eager, msg=name)

@@ -51,13 +51,15 @@ def condition(
     At φ = 0 the module computes what it computed before, to the bit. Attention is the exception, by rounding: while
     gradients are on, because its fast kernels have no second derivative, and for layers inside an
     nn.TransformerEncoderLayer, because its fused inference path would pass them by. norm="task" has other statistics.
+    A module must not be called from several threads at once while it is conditioned.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(1, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
     >>> model = condition(net, at="0", context=5, example=torch.zeros(8, 1))
     >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
     torch.Size([25, 10, 1])
     """
-    if not (isinstance(example, Tensor) and example.ndim and len(example)):
+    given: object = example
+    if not isinstance(given, Tensor) or not given.ndim or not len(given):
         raise CaviaError(
             "example must be a tensor with one batch in the module's own shape, [N, ...] with N at least 1"
         )
