@@ -189,6 +189,10 @@ def methods(iterations: int) -> dict[str, tuple[Callable[..., Predict], list[dic
         ),
         "mixed effects": (mixed_effects, grid(fixed=(1, 3, 5, 7), random=(0, 1, 2, 3, 4, 5, 6))),
         "CAVIA": (context, grid(parameters=(3, 8), inner_lr=(0.3, 1.0), iterations=(iterations,))),
+        "CAVIA, three times as long": (
+            context,
+            grid(parameters=(8,), inner_lr=(1.0, 3.0), iterations=(3 * iterations,)),
+        ),
     }
 
 
@@ -226,7 +230,7 @@ def measure(family: cavia.Tasks, iterations: int, only: Sequence[str]) -> list[d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=3000, help="outer steps of CAVIA (default: 3000)")
+    parser.add_argument("--iterations", type=int, default=1500, help="outer steps of CAVIA (default: 1500)")
     parser.add_argument("--data", nargs="*", default=["fertility", "wages"], choices=["fertility", "wages"])
     known = list(methods(1))
     parser.add_argument("--methods", nargs="*", default=known, choices=known, help="leave the others as they are")

@@ -212,7 +212,7 @@ def test_a_module_that_does_not_fit_the_file_is_named(tmp_path):
         cavia.load(tmp_path / "own.cavia", module=nn.Sequential(OrderedDict(a=nn.Linear(3, 9))))
 
 
-@pytest.mark.parametrize("case", ["mlp", "convolutions", "batch norm, frozen", "encoder", "keywords"])
+@pytest.mark.parametrize("case", ["mlp", "convolutions", "batch norm, frozen", "encoder", "keywords", "lstm, state"])
 @pytest.mark.parametrize(
     "method",
     [
@@ -228,7 +228,9 @@ def test_other_methods(case, method):
     x, labels = inputs(3, 6), torch.randint(4, (3, 6))
     learner(cavia.TaskBatch(x, labels, x, labels)).mean().backward()
     fast = learner.eval().adapt(x, labels)
-    assert learner.predict(x, fast).shape == (3, 6, 4)
+    together = learner.predict(x, fast)
+    alone = [learner.predict(x[i : i + 1], learner.adapt(x[i : i + 1], labels[i : i + 1])) for i in range(3)]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
 
 
 def test_without_context_it_is_any_module_for_maml():

@@ -135,6 +135,7 @@ class Conditioned(ContextModel):
         self.module = module
         self.norm = _checked_norm(norm, module)
         self.mixes_points = norm == "task"
+        self.vectorises = not any(isinstance(layer, nn.RNNBase) for layer in module.modules())
         self.train(module.training)
 
     def train(self, mode: bool = True) -> "Conditioned":
