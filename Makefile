@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/quick
 
-.PHONY: run test setup lint bench clean
+.PHONY: run test setup lint bench docs clean
 
 run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write the report page.
 	$(BIN)/cavia run table1 --quick --out $(RUNS)/table1
@@ -25,6 +25,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup  ## The documentation as a site, in build/site.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build
 
 bench: setup  ## Speed as ratios, measured side by side in one run.
 	$(BIN)/python benchmarks/sine.py

@@ -8,7 +8,7 @@ from pathlib import Path
 import cavia
 
 SOURCE = Path(cavia.__file__).parent
-ORDER = ["tasks", "envs", "models", "learners", "store", "evaluation", "training", "experiments", "report"]
+ORDER = ["tasks", "envs", "models", "learners", "store", "evaluation", "training", "tables", "experiments", "report"]
 
 
 def test_folders_import_only_from_those_above():
@@ -41,6 +41,7 @@ def test_importing_cavia_is_lean():
         "rich",
         "tensorboard",
         "PIL",
+        "pandas",
         "pyarrow",
         "torch._dynamo.convert_frame",
     ]

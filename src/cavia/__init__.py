@@ -12,6 +12,8 @@ from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.basis import WaveBasis
+from cavia.models.condition import condition
+from cavia.models.conditioned import Conditioned
 from cavia.models.conditioning import Concat, FiLM
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
@@ -22,6 +24,7 @@ from cavia.tasks.completion import Completion
 from cavia.tasks.episodes import Episodes
 from cavia.tasks.glyphs import synthetic_glyphs
 from cavia.tasks.images import ImageSet
+from cavia.tasks.own import Tasks
 from cavia.tasks.sine import Sine
 from cavia.tasks.synthetic import synthetic_faces
 from cavia.training.fit import fit
@@ -42,6 +45,7 @@ __all__ = [
     "CaviaMAML",
     "Completion",
     "Concat",
+    "Conditioned",
     "ContextModel",
     "ContextStore",
     "ConvNet",
@@ -61,9 +65,11 @@ __all__ = [
     "Sine",
     "TaskBatch",
     "TaskFamily",
+    "Tasks",
     "TrustRegion",
     "WaveBasis",
     "adapt",
+    "condition",
     "envs",
     "evaluate",
     "evaluate_returns",

@@ -1,4 +1,4 @@
-"""The command line: list, run, evaluate, complete, watch, store, report."""
+"""The command line: list, run, evaluate, complete, watch, store, report; fit, adapt, predict, embed for own tables."""
 
 import argparse
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cavia.errors import CaviaError, Diverged, closest
+from cavia.tables.commands import add_table_commands
 
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
 RUNS = Path("runs")
@@ -124,6 +125,7 @@ def _parser() -> _Parser:
     report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
     report.add_argument("--out", type=Path, default=Path("report"), help="folder of the page (default: report)")
     report.set_defaults(action=_report)
+    add_table_commands(commands)
     return parser
 
 

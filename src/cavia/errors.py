@@ -23,6 +23,16 @@ def closest(name: str, names: Any) -> str:
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(names))}"
 
 
+def nearest(name: str, names: Any) -> str:
+    """The tail of an error about an unknown name among many: up to three near ones, or some of them."""
+    known = [known for known in names if known]
+    near = get_close_matches(name, known, n=3, cutoff=0.4) or [known for known in known if name and name in known][:3]
+    if near:
+        return f"the nearest are {', '.join(map(repr, near))}"
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    return f"it has {', '.join(map(repr, known[:5]))}{more}" if known else "it has none"
+
+
 def require_at_least(name: str, value: Any, least: int) -> int:
     """`value` as a whole number that is not below `least`, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -87,6 +87,30 @@ def test_nothing_in_the_padding_reaches_the_gradients(name):
     assert all(p.grad.isfinite().all() for p in learner.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("name", ["CAVIA", "Meta-SGD on context"])
+def test_a_thousand_tasks_at_once_are_each_alone(name):
+    learner = make(name)
+    batch = batch_of(tasks=1000)
+    together = learner.adapt(batch.support_x, batch.support_y)["context"]
+    alone = [learner.adapt(part.support_x, part.support_y)["context"] for part in batch.split(1)]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@each_learner
+def test_interpolation_goes_from_one_task_to_another(name):
+    learner, batch = make(name), batch_of(tasks=1)
+    ends = [learner.adapt(batch.support_x, scale * batch.support_y) for scale in (1, -2)]
+    between = learner.interpolate(*ends, 5)
+    for key, value in between.items():
+        assert len(value) == 5
+        assert torch.equal(value[:1], ends[0][key])
+        torch.testing.assert_close(value[-1:], ends[1][key])
+        torch.testing.assert_close(value[2], (ends[0][key][0] + ends[1][key][0]) / 2)
+    assert learner.predict(batch.query_x.expand(5, -1, -1), between).shape == (5, 6, 1)
+    with pytest.raises(cavia.CaviaError, match=r"must be \[1, ...\], got \[5"):
+        learner.interpolate(between, ends[0], 3)
+
+
 def test_the_start_is_a_copy_of_the_parameters():
     learner, batch = make("MAML"), batch_of()
     fast = learner.adapt(batch.support_x, batch.support_y, steps=0)

@@ -16,7 +16,13 @@ def pictures():
     return np.random.default_rng(0).integers(0, 256, (100, 8, 8, 3), dtype=np.uint8)
 
 
+def own():
+    generator = torch.Generator().manual_seed(0)
+    return cavia.Tasks([(torch.randn(30, 2, generator=generator), torch.randn(30, generator=generator))] * 60)
+
+
 FAMILIES = {
+    "own": own,
     "sine": cavia.Sine,
     "completion": lambda: cavia.Completion(pictures(), size=8),
     "completion, ordered": lambda: cavia.Completion(pictures(), size=8, order="ordered"),

@@ -84,6 +84,29 @@ class Learner(nn.Module, ABC):
         # What no step has moved is a view of the learner's own parameters.
         return fast if steps else {name: value.clone() for name, value in fast.items()}
 
+    def interpolate(self, fast_a: Fast, fast_b: Fast, n: int) -> Fast:
+        """`n` tasks on the straight line from one to another, both included.
+
+        fast_a, fast_b: of one task each, name → [1, ...], as `adapt` returns them. Returns name → [n, ...].
+
+        >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=2), loss="mse")
+        >>> low, high = ({"context": torch.full((1, 2), value)} for value in (0.0, 1.0))
+        >>> learner.interpolate(low, high, 3)["context"].tolist()
+        [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]]
+        """
+        require_at_least("n", n, 2)
+        if fast_a.keys() != fast_b.keys():
+            raise CaviaError(f"both must hold the same names, got {', '.join(fast_a)} and {', '.join(fast_b)}")
+        for name, value in (*fast_a.items(), *fast_b.items()):
+            if len(value) != 1:
+                raise CaviaError(
+                    f"interpolate goes from one task to one other: {name} must be [1, ...], got {shape(value)}"
+                )
+        share = torch.arange(n, dtype=torch.float64) / (n - 1)
+        return {
+            name: torch.lerp(a, fast_b[name], share.to(a).view(-1, *(1,) * (a.ndim - 1))) for name, a in fast_a.items()
+        }
+
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
         self.check_mask(batch.query_mask)
@@ -121,7 +144,7 @@ class Learner(nn.Module, ABC):
 
     def check_mask(self, mask: Tensor | None) -> None:
         """Raise if points are padded, mask [T, N], and the model cannot leave them out."""
-        if mask is not None and isinstance(self.model, NormedModel):
+        if mask is not None and getattr(self.model, "mixes_points", False):
             raise CaviaError(
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"

@@ -124,9 +124,13 @@ class GradientLearner(Learner):
             inputs = tuple(value.unsqueeze(0) for value in (x, context, *more))
             return torch.func.functional_call(module, weights, inputs).squeeze(0)
 
-        if len(points[0]) == 1:  # nothing to vectorise over, and vmap makes convolutions slower
-            alone = {name: value.squeeze(0) for name, value in fast.items()}
-            return one_task(alone, *(value.squeeze(0) for value in points)).unsqueeze(0)
+        tasks = len(points[0])
+        if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
+            each = [
+                one_task({name: value[i] for name, value in fast.items()}, *(value[i] for value in points))
+                for i in range(tasks)
+            ]
+            return each[0].unsqueeze(0) if tasks == 1 else torch.stack(each)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
 
 
@@ -277,8 +281,8 @@ class Reptile(GradientLearner):
 
 
 def _all_rates(model: ContextModel, rate: float) -> dict[str, float]:
-    """The same rate for all weights of the model and, if it has one, its context."""
-    rates = {name: rate for name, _ in model.named_parameters()}
+    """The same rate for all weights of the model that are not frozen and, if it has one, its context."""
+    rates = {name: rate for name, parameter in model.named_parameters() if parameter.requires_grad}
     return rates | {CONTEXT: rate} if getattr(model, "context", 0) else rates
 
 

@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from cavia.errors import CaviaError, closest
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
@@ -14,6 +16,7 @@ from cavia.learners.losses import PointLoss
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.models.base import ContextModel
 from cavia.models.basis import WaveBasis
+from cavia.models.conditioned import Conditioned
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
@@ -46,23 +49,35 @@ def version(learner: Learner) -> str:
     return digest(learner.state_dict(), json.dumps(describe(learner), sort_keys=True))[:VERSION_LENGTH]
 
 
-def save(learner: Learner, path: str | PathLike[str]) -> None:
-    """Write the learner to `path`, atomically."""
-    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner)})
+def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> None:
+    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it, for `read_extra`."""
+    kept = {"extra": extra} if extra else {}
+    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
 
 
-def load(path: str | PathLike[str], model: ContextModel | None = None, loss: PointLoss | None = None) -> Learner:
+def read_extra(path: str | PathLike[str]) -> dict[str, Any]:
+    """What was saved with the learner as `extra`."""
+    return read_tensors(Path(path))[1].get("extra", {})
+
+
+def load(
+    path: str | PathLike[str],
+    model: ContextModel | None = None,
+    loss: PointLoss | None = None,
+    module: nn.Module | None = None,
+) -> Learner:
     """The learner that `learner.save(path)` wrote. No code of the file is run.
 
-    model: the network to put the weights into, if it is of a class of your own.
-    loss:  the loss, if it was a function of your own.
+    model:  the network to put the weights into, if it is of a class of your own.
+    loss:   the loss, if it was a function of your own.
+    module: the module that was given to `cavia.condition`, if the network was made by it; its weights are replaced.
     """
     path = Path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
         raise CaviaError(f"{path} has format {description.get('format')!r}, this version of cavia reads {FORMAT}")
     try:
-        learner = build(description, model, loss, str(path))
+        learner = build(description, model, loss, str(path), module)
     except CaviaError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -77,14 +92,21 @@ def load(path: str | PathLike[str], model: ContextModel | None = None, loss: Poi
 
 
 def build(
-    description: dict[str, Any], model: ContextModel | None = None, loss: Any = None, where: str = "the description"
+    description: dict[str, Any],
+    model: ContextModel | None = None,
+    loss: Any = None,
+    where: str = "the description",
+    module: nn.Module | None = None,
 ) -> Learner:
     """A new learner, with fresh weights, from what `describe` returned."""
     if model is None:
         name = description["model"]
-        if name not in MODELS:
+        if name == Conditioned.__name__:
+            model = _conditioned(description["model_arguments"], where, module)
+        elif name not in MODELS:
             raise CaviaError(f"{where} needs its own network of class {name}: cavia.load(path, model={name}(…))")
-        model = _construct(MODELS[name], description["model_arguments"], where)
+        else:
+            model = _construct(MODELS[name], description["model_arguments"], where)
     loss = loss or description["loss"]
     if loss is None:
         raise CaviaError(f"{where} was trained with a loss function of its own: cavia.load(path, loss=that_function)")
@@ -92,6 +114,16 @@ def build(
     if name not in LEARNERS:
         raise CaviaError(f"{where} has an unknown learner {name!r}; {closest(str(name), LEARNERS)}")
     return _construct(LEARNERS[name], {"model": model, "loss": loss, **description["arguments"]}, where)
+
+
+def _conditioned(arguments: dict[str, Any], where: str, module: nn.Module | None) -> Conditioned:
+    if module is None:
+        layers = ", ".join(repr(site["layer"]) for site in arguments["sites"])
+        raise CaviaError(f"{where} holds a module conditioned at {layers}: cavia.load(path, module=that_module)")
+    try:
+        return _construct(Conditioned, {"module": module, **arguments}, where)
+    except CaviaError as error:
+        raise CaviaError(f"the module does not fit {where}: {error}") from error
 
 
 def _construct(cls: Any, arguments: dict[str, Any], where: str) -> Any:

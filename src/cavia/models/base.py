@@ -11,10 +11,14 @@ class ContextModel(nn.Module, ABC):
 
     context:   C, how many context parameters a task has (0: none, for MAML without extra inputs).
     arguments: what the constructor was called with, so that a saved learner can be built again.
+    mixes_points: True if a point's prediction depends on the others of its task (batch norm); padding is refused then.
+    vectorises:   False if torch.func.vmap cannot run it (recurrent layers): each task's own weights take one call each.
     """
 
     context: int
     arguments: dict[str, Any]
+    mixes_points: bool = False
+    vectorises: bool = True
 
     @abstractmethod
     def stem(self, x: Tensor) -> Any:
@@ -37,6 +41,7 @@ class NormedModel(ContextModel):
     """
 
     keeps_statistics: bool
+    mixes_points = True
 
     @abstractmethod
     def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor: ...

@@ -164,7 +164,7 @@ class ContextStore:
             ]
 
     def export(self, path: str | PathLike[str]) -> None:
-        """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[parquet]`."""
+        """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[tables]`."""
         with self._database.reading() as connection:
             layout = self._find_layout(connection)
             if layout is None:

@@ -23,7 +23,7 @@ def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise CaviaError("export to Parquet needs pyarrow: pip install 'cavia[parquet]'") from error
+        raise CaviaError("export to Parquet needs pyarrow: pip install 'cavia[tables]'") from error
     dtype = torch.float32 if layout.dtype == torch.bfloat16 else layout.dtype
     id_type = pa.int64() if layout.kind == "int" else pa.string()
     context_type = pa.list_(pa.from_numpy_dtype(torch.empty(0, dtype=dtype).numpy().dtype), layout.size)

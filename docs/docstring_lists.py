@@ -1,0 +1,32 @@
+"""Shows the argument lines of our docstrings, `name:  what it is`, as a list."""
+
+import re
+from typing import Any
+
+import griffe
+
+ARGUMENT = re.compile(r"^([a-z_]+(?:, [a-z_]+)*):\s+(\S.*)$")
+
+
+class ArgumentLists(griffe.Extension):
+    """Rewrites every docstring when it is read from the source."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = as_list(obj.docstring.value)
+
+
+def as_list(text: str) -> str:
+    """Argument lines, with the indented lines that continue them, as Markdown list entries."""
+    found, inside = [], False
+    for line in text.splitlines():
+        argument = ARGUMENT.match(line)
+        if argument:
+            found += [*([] if inside else [""]), f"- `{argument[1]}`: {argument[2]}"]
+            inside = True
+        elif inside and line.startswith("   "):
+            found[-1] += f" {line.strip()}"
+        else:
+            found += [*([""] if inside and line.strip() else []), line]
+            inside = False
+    return "\n".join(found)

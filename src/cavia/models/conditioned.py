@@ -1,0 +1,278 @@
+"""Any `nn.Module` as a network with context: layers are modulated from outside, its code does not change."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from cavia.errors import CaviaError, closest, nearest, require_at_least
+from cavia.models.base import ContextModel
+
+KINDS = ("film", "concat")
+NORMS = ("task", "frozen")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the context enters: the output of one layer.
+
+    layer:    its name in the module.
+    channels: how many channels (features) its output has.
+    axis:     the axis of the output that holds them.
+    batch:    the axis that holds the module's batch, the T·N points.
+    """
+
+    layer: str
+    channels: int
+    axis: int
+    batch: int
+
+
+class Modulation(nn.Linear):
+    """φ → a change of one layer's output h: FiLM, h·(1 + γ(φ)) + β(φ), or concatenation to its input, h + β(φ).
+
+    The layer is affine where φ is concatenated, so Eq. (9) splits: the new columns of its weight are this map. It has
+    no bias: φ = 0 changes nothing, exactly. Its weights are not zero: φ has a gradient there.
+    """
+
+    def __init__(self, site: Site, context: int, how: str, like: Tensor):
+        self.site, self.parts = site, 2 if how == "film" else 1
+        super().__init__(context, self.parts * site.channels, bias=False, dtype=like.dtype, device=like.device)
+
+    def forward(self, output: Any, context: Tensor, layer: nn.Module) -> Any:  # type: ignore[override]
+        """The layer's output, with h or its first tensor (of a tuple or mapping) changed; context [T, C]."""
+        change = super().forward(context).unflatten(-1, (self.parts, -1))  # [T, parts, channels]
+        if isinstance(output, Tensor):
+            return self._changed(output, change)
+        if isinstance(layer, nn.RNNBase):
+            return self._recurrent(output, change, layer)
+        if isinstance(output, Mapping):
+            changed: Any = copy(output)
+            key = next(iter(output))
+            changed[key] = self._changed(output[key], change)
+            return changed
+        first = self._changed(output[0], change)
+        return output._replace(**{output._fields[0]: first}) if hasattr(output, "_replace") else (first, *output[1:])
+
+    def _changed(self, h: Tensor, change: Tensor) -> Tensor:
+        """h [..., T·N, ..., channels, ...] with the change [T, parts, channels]."""
+        site, tasks = self.site, len(change)
+        shape = [1] * (h.ndim + 1)
+        shape[site.batch], shape[site.axis + 1] = tasks, site.channels
+        return _apply(h.unflatten(site.batch, (tasks, -1)), change, shape).flatten(site.batch, site.batch + 1)
+
+    def _recurrent(self, output: Any, change: Tensor, layer: nn.RNNBase) -> Any:
+        """A recurrent layer's output and, which is the same, its last layer's final state [directions, T·N, F]."""
+        h, state = output
+        final = state[0] if isinstance(state, tuple) else state
+        directions = 2 if layer.bidirectional else 1
+        each = change.unflatten(-1, (directions, -1)).permute(2, 0, 1, 3)  # [directions, T, parts, F]
+        shape = [len(change), 1, each.shape[-1]]
+        last = [
+            _apply(one.unflatten(0, (len(change), -1)), part, shape).flatten(0, 1)
+            for one, part in zip(final[-directions:], each, strict=True)
+        ]
+        final = torch.cat([final[:-directions], torch.stack(last)])
+        return self._changed(h, change), (final, *state[1:]) if isinstance(state, tuple) else final
+
+
+def _apply(h: Tensor, change: Tensor, shape: Sequence[int]) -> Tensor:
+    """h·(1 + γ) + β, or h + β, with γ and β [T, channels] in a shape that broadcasts against h."""
+    parts = [part.reshape(shape) for part in change.unbind(1)]
+    return h * (1 + parts[0]) + parts[1] if len(parts) == 2 else h + parts[0]
+
+
+class Conditioned(ContextModel):
+    """A module whose layers the context modulates; made by `cavia.condition`.
+
+    x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        context: int,
+        how: str,
+        sites: Sequence[Mapping[str, Any] | Site],
+        norm: str | None = None,
+        freeze: bool = False,
+        argument: str | None = None,
+        output: str | int | None = None,
+        keywords: Mapping[str, Any] | None = None,
+    ):
+        super().__init__()
+        self.context = require_at_least("context", context, 0)
+        if how not in KINDS:
+            raise CaviaError(f"unknown how {how!r}; {closest(str(how), KINDS)}")
+        found = [site if isinstance(site, Site) else Site(**site) for site in sites]
+        self.arguments = {
+            "context": context,
+            "how": how,
+            "sites": [asdict(site) for site in found],
+            "norm": norm,
+            "freeze": freeze,
+            "argument": argument,
+            "output": output,
+            "keywords": dict(keywords or {}),
+        }
+        self.argument, self.output, self.keywords = argument, output, dict(keywords or {})
+        names = dict(module.named_modules())
+        for site in found:
+            if site.layer not in names:
+                raise CaviaError(f"the module has no layer {site.layer!r}; {nearest(site.layer, names)}")
+        like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+        # Before the module: its own last layer stays the last one, which is what ANIL adapts.
+        self.modulations = nn.ModuleList(Modulation(site, context, how, like) for site in found)
+        if freeze:
+            module.requires_grad_(False)
+        self.module = module
+        self.norm = _checked_norm(norm, module)
+        self.mixes_points = norm == "task"
+        self.vectorises = not any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+        self.train(module.training)
+
+    def train(self, mode: bool = True) -> "Conditioned":
+        """As ever, but frozen norms stay with the statistics that they have."""
+        super().train(mode)
+        if self.norm == "frozen":
+            for layer in _norms(self.module).values():
+                layer.eval()
+        return self
+
+    def stem(self, x: Tensor) -> Tensor:
+        """x itself: where φ enters a module of unknown code, nothing can be computed ahead."""
+        return x
+
+    def head(self, h: Tensor, context: Tensor) -> Tensor:
+        """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
+        tasks, points = h.shape[:2]
+        batch = h.flatten(0, 1)
+        with self._modulated(context), _differentiable(batch, context):
+            found = self.module(batch, **self.keywords) if self.argument is None else self.module(**self._named(batch))
+        prediction = found if self.output is None else _part(found, self.output)
+        if not isinstance(prediction, Tensor):
+            raise CaviaError(
+                f"the module returns a {type(prediction).__name__}, not a tensor; name the part to use: output=…, a "
+                "name like 'logits' or a number like 0"
+            )
+        if prediction.ndim == 0 or len(prediction) != tasks * points:
+            raise CaviaError(
+                f"the module returns {list(prediction.shape)} for a batch of {tasks * points} points; its first axis "
+                "must be the batch (batch_first=True)"
+            )
+        return prediction.unflatten(0, (tasks, points))
+
+    def _named(self, batch: Tensor) -> dict[str, Any]:
+        return {str(self.argument): batch, **self.keywords}
+
+    @contextmanager
+    def _modulated(self, context: Tensor) -> Iterator[None]:
+        """The module with its layers under this context [T, C], for the time of one call."""
+        layers = dict(self.module.named_modules())
+        forwards: dict[nn.Module, Callable] = {}
+        if self.norm == "task":
+            forwards = {layer: partial(task_batch_norm, layer, len(context)) for layer in _norms(self.module).values()}
+        fused = []
+        for modulation in self.modulations:
+            site: Site = modulation.site  # type: ignore[assignment]
+            layer = layers[site.layer]
+            own = forwards.get(layer, layer.forward)
+            forwards[layer] = partial(_modulated_forward, own, modulation, context, layer)
+            if _inside_encoder_layer(site.layer, layers):
+                # The fused inference path of the encoder layer would pass it by, but for layers with hooks.
+                fused.append(layer.register_forward_hook(lambda *_: None))
+        before = {layer: layer.__dict__.get("forward") for layer in forwards}
+        try:
+            for layer, forward in forwards.items():
+                layer.forward = forward
+            yield
+        finally:
+            for layer, own_forward in before.items():
+                if own_forward is None:
+                    layer.__dict__.pop("forward", None)
+                else:
+                    layer.forward = own_forward
+            for handle in fused:
+                handle.remove()
+
+
+def task_batch_norm(norm: _BatchNorm, tasks: int, h: Tensor) -> Tensor:
+    """Batch norm by each task's own statistics: h [T·N, channels, ...] → the same shape."""
+    rows = h.unflatten(0, (tasks, -1))  # [T, N, channels, ...]
+    if rows.shape[1] * rows[0, 0, 0].numel() < 2:
+        raise CaviaError('norm="task" needs at least 2 points per task for their statistics, got 1; use norm="frozen"')
+    affine: tuple[Tensor | None, ...] = (norm.weight, norm.bias)
+    weight, bias = (None if value is None else value.repeat(tasks) for value in affine)
+    folded = rows.transpose(0, 1).flatten(1, 2)  # [N, T·channels, ...]: a channel of each task is one of its own
+    normed = batch_norm(folded, None, None, weight, bias, True, 0.0, norm.eps)
+    return normed.unflatten(1, (tasks, -1)).transpose(0, 1).flatten(0, 1)
+
+
+def _modulated_forward(
+    own: Callable, modulation: nn.Module, context: Tensor, layer: nn.Module, *args: Any, **kwargs: Any
+) -> Any:
+    return modulation(own(*args, **kwargs), context, layer)
+
+
+@contextmanager
+def _differentiable(*inputs: Tensor) -> Iterator[None]:
+    """Attention by kernels that have second derivatives and work under vmap, where gradients or vmap are on."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    if torch.compiler.is_compiling():  # the compiler knows this switch, and takes no fused path
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+        return
+    transformed = any(torch._C._functorch.is_functorch_wrapped_tensor(value) for value in inputs)
+    if not (torch.is_grad_enabled() or transformed):
+        yield
+        return
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _inside_encoder_layer(name: str, layers: Mapping[str, nn.Module]) -> bool:
+    parts = name.split(".")
+    return any(isinstance(layers[".".join(parts[:i])], nn.TransformerEncoderLayer) for i in range(len(parts)))
+
+
+def _norms(module: nn.Module) -> dict[str, _BatchNorm]:
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, _BatchNorm)}
+
+
+def _checked_norm(norm: str | None, module: nn.Module) -> str | None:
+    """`norm`, if it says what the module needs to be told."""
+    norms = _norms(module)
+    if norm is None and norms:
+        raise CaviaError(
+            f'{next(iter(norms))!r} is a batch norm, whose statistics would mix tasks; say norm="task" (statistics of '
+            'each task\'s own points) or norm="frozen" (the running statistics that the module has)'
+        )
+    if norm is not None and norm not in NORMS:
+        raise CaviaError(f"unknown norm {norm!r}; {closest(str(norm), NORMS)}")
+    if norm == "frozen":
+        for name, layer in norms.items():
+            if layer.running_mean is None:
+                raise CaviaError(f'norm="frozen", but {name!r} has no running statistics; say norm="task"')
+    return norm
+
+
+def _part(found: Any, name: str | int) -> Any:
+    """A part of a module's output: by number, by key or by attribute."""
+    try:
+        return getattr(found, name) if isinstance(name, str) and hasattr(found, name) else found[name]
+    except (KeyError, IndexError, TypeError) as error:
+        keys = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        raise CaviaError(f"the module's output has no part {name!r}; it is {keys}") from error

@@ -1,0 +1,1 @@
+"""From a table to predictions by the command line: fit, adapt, predict, embed."""

@@ -1,0 +1,35 @@
+"""The guides run: their Python in order, their commands, and their links exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cavia.cli import main
+
+ROOT = Path(__file__).parent.parent
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_a_guide_runs_from_top_to_bottom(guide, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAVIA_CACHE", str(tmp_path / "cache"))
+    names: dict = {}
+    blocks = BLOCK.findall(guide.read_text())
+    assert blocks
+    for number, (kind, text) in enumerate(blocks):
+        if kind == "python":
+            exec(compile(text, f"{guide.name}, block {number}", "exec"), names)
+        else:
+            for command in re.findall(r"^\$ cavia (.*)$", text, flags=re.MULTILINE):
+                assert main(shlex.split(command)) == 0, command
+
+
+def test_links_of_the_guides_exist():
+    for document in (*GUIDES, ROOT / "docs" / "index.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+    assert len(GUIDES) >= 5
