@@ -189,10 +189,6 @@ def methods(iterations: int) -> dict[str, tuple[Callable[..., Predict], list[dic
         ),
         "mixed effects": (mixed_effects, grid(fixed=(1, 3, 5, 7), random=(0, 1, 2, 3, 4, 5, 6))),
         "CAVIA": (context, grid(parameters=(3, 8), inner_lr=(0.3, 1.0), iterations=(iterations,))),
-        "CAVIA, three times as long": (
-            context,
-            grid(parameters=(8,), inner_lr=(1.0, 3.0), iterations=(3 * iterations,)),
-        ),
     }
 
 
