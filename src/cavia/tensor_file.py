@@ -5,9 +5,10 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -15,14 +16,18 @@ from torch import Tensor
 from cavia.errors import CaviaError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step: a reader, or a crash at any moment, sees the old content or the new one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` in one step when all of it is on the disk.
+
+    A reader, or a crash at any moment, sees the old content or the new one; an error leaves the old one.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = Path(file.name)
             try:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 temporary.chmod(0o644)
@@ -32,6 +37,12 @@ def write_atomically(path: Path, content: bytes) -> None:
                 raise
     except OSError as error:
         raise CaviaError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the content of the file in one step."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,7 +1,5 @@
 """Contexts as a Parquet file, for whatever reads tables."""
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.store.layout import Layout
+from cavia.tensor_file import replacing
 
 
 def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout: Layout, version: str) -> None:
@@ -28,22 +27,8 @@ def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout
     id_type = pa.int64() if layout.kind == "int" else pa.string()
     context_type = pa.list_(pa.from_numpy_dtype(torch.empty(0, dtype=dtype).numpy().dtype), layout.size)
     schema = pa.schema([("id", id_type), ("context", context_type)], {"cavia_model_version": version})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            try:
-                with pq.ParquetWriter(file, schema) as writer:
-                    for ids, contexts in blocks:
-                        numbers = pa.array(contexts.to(dtype).flatten().numpy())
-                        contexts_column = pa.FixedSizeListArray.from_arrays(numbers, layout.size)
-                        writer.write_batch(pa.record_batch([pa.array(ids, id_type), contexts_column], schema))
-                file.flush()
-                os.fsync(file.fileno())
-                temporary.chmod(0o644)
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise CaviaError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as file, pq.ParquetWriter(file, schema) as writer:
+        for ids, contexts in blocks:
+            numbers = pa.array(contexts.to(dtype).flatten().numpy())
+            contexts_column = pa.FixedSizeListArray.from_arrays(numbers, layout.size)
+            writer.write_batch(pa.record_batch([pa.array(ids, id_type), contexts_column], schema))
