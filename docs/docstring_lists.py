@@ -1,4 +1,4 @@
-"""Shows the argument lines of our docstrings, `name:  what it is`, as a list."""
+"""Shows the argument lines of our docstrings, `name:  what it is`, as a list, and their examples as code."""
 
 import re
 from typing import Any
@@ -13,7 +13,14 @@ class ArgumentLists(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = as_list(obj.docstring.value)
+            obj.docstring.value = as_list(examples_as_code(obj.docstring.value))
+
+
+def examples_as_code(text: str) -> str:
+    """Examples, from a line with >>> to the next empty one, as fenced blocks."""
+    return re.sub(
+        r"^>>> .*?(?=\n\n|\Z)", lambda example: f"```pycon\n{example[0]}\n```", text, flags=re.DOTALL | re.MULTILINE
+    )
 
 
 def as_list(text: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import cavia
 from cavia.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -33,3 +34,12 @@ def test_links_of_the_guides_exist():
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
     assert len(GUIDES) >= 5
+
+
+def test_everything_public_is_in_the_reference_or_left_out_on_purpose():
+    listed = set(re.findall(r"^::: cavia\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), flags=re.MULTILINE))
+    left_out = {
+        "CaviaError", "Concat", "Diverged", "FiLM", "FitResult", "ImageSet", "Interrupted", "envs", "synthetic_faces",
+        "synthetic_glyphs",
+    }  # fmt: skip
+    assert listed | left_out == set(cavia.__all__)
