@@ -76,7 +76,7 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):
 
 KILLED = """
 import os, sys, torch
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[2]))  # other threads round otherwise
 from cavia.envs import CheetahDirection
 from tests.training.policies import make, train
 env, real, count = CheetahDirection(horizon=4, threads=2), CheetahDirection.reset, 0
@@ -101,8 +101,8 @@ def test_a_killed_run_of_cheetahs_goes_on_to_the_bit(tmp_path):
         return learner
 
     whole = run(tmp_path / "whole")
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
-    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(torch.get_num_threads())]
+    assert subprocess.run(command, timeout=240, check=False).returncode == -signal.SIGKILL
     resumed = run(tmp_path / "killed")
     assert_same(weights(whole), weights(resumed))
     assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
