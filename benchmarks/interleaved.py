@@ -113,6 +113,15 @@ def repeated(step: Step, batches: Sequence[cavia.TaskBatch], passes: int = 1) ->
     return action, passes * len(batches)
 
 
+def until(action: Callable[[], object], units: int, seconds: float) -> tuple[Callable[[], object], int]:
+    """The action as often as fits into so many seconds, at least once, for `in_turns`. It is run twice to find out."""
+    action()
+    start = time.perf_counter()
+    action()
+    passes = max(1, int(seconds / (time.perf_counter() - start)))
+    return lambda: [action() for _ in range(passes)], passes * units
+
+
 def in_turns(actions: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, list[float]]:
     """Name → seconds of one unit of work, for each round. An action is a function and how many units it does."""
     times: dict[str, list[float]] = {name: [] for name in actions}
