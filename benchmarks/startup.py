@@ -1,0 +1,112 @@
+"""Start-up: importing, the first step of each entrant in a new process, and `cavia run` to its first iteration.
+
+    python benchmarks/startup.py [--rounds 5] [--work "sine, CAVIA"] [--json FILE]
+
+Imports are timed in turns, in processes of their own. An entrant's first step includes importing and compiling; compiled
+ones run with an empty compiler cache (cold) and once more with what that left behind (warm).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cavia.tensor_file import write_json
+from interleaved import in_turns, milliseconds, spread
+from peers import COMPILED, entrants
+from peers.work import WORK
+
+HERE = Path(__file__).parent
+ALONE = "JAX", "cavia", "higher", "recipe", "torchopt"  # how the names of entrants begin
+
+
+def python(*arguments: str, **environment: str) -> str:
+    """What a new process of this Python prints."""
+    command = [sys.executable, "-W", "ignore", *arguments]
+    found = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{found.stderr}")
+    return found.stdout
+
+
+def imports(rounds: int) -> dict[str, Any]:
+    """`import cavia` against `import torch`."""
+    actions = {name: (lambda name=name: python("-c", f"import {name}"), 1) for name in ("torch", "cavia")}
+    times = in_turns(actions, rounds + 1)
+    times = {name: values[1:] for name, values in times.items()}  # the first round reads the files
+    ratio = spread([torch / cavia for torch, cavia in zip(times["torch"], times["cavia"], strict=True)], 3)
+    return {
+        "milliseconds": {name: milliseconds(values) for name, values in times.items()},
+        "cavia_over_torch": {"median": round(1 / ratio["median"], 3), "worst": round(1 / ratio["worst"], 3)},
+    }
+
+
+def first_steps(work: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Entrant → seconds to the end of its first step, peak memory of its process and what the step itself raised."""
+    found = {}
+    for name in entrants(WORK[work]):
+        if name in without:
+            continue
+        with tempfile.TemporaryDirectory() as cache:
+            cold = alone(work, name, cache)
+            found[name] = cold | ({"warm": alone(work, name, cache)} if name == COMPILED else {})
+    return found
+
+
+def alone(work: str, name: str, cache: str) -> dict[str, float]:
+    """One entrant in a process of its own."""
+    begin = time.perf_counter()
+    printed = python(str(HERE / "alone.py"), work, name, TORCHINDUCTOR_CACHE_DIR=cache)
+    return {"seconds_to_first_step": round(time.perf_counter() - begin, 2)} | json.loads(printed.splitlines()[-1])
+
+
+def first_iteration(experiment: str, quick: bool) -> float:
+    """Seconds from starting `cavia run` to the end of the first iteration of its first cell."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "cavia.cli", "run", experiment, "--out", folder]
+        command += ["--quick"] if quick else []
+        begin = time.perf_counter()
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            return _seconds_to_first_checkpoint(run, Path(folder), begin)
+        finally:
+            run.terminate()
+            run.wait()
+
+
+def _seconds_to_first_checkpoint(run: "subprocess.Popen[str]", folder: Path, begin: float) -> float:
+    while run.poll() is None and time.perf_counter() - begin < 600:
+        if any(folder.rglob("metrics.jsonl")):
+            return round(time.perf_counter() - begin, 2)
+        time.sleep(0.02)
+    raise SystemExit("`cavia run` ended before its first line of metrics")
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    return json.dumps(found, indent=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", nargs="*", default=["sine, CAVIA"], choices=list(WORK))
+    parser.add_argument("--without", nargs="*", default=[], help="entrants to leave out")
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    found = {
+        "imports": imports(options.rounds),
+        "first_steps": {work: first_steps(work, tuple(options.without)) for work in options.work},
+    }
+    print(summary(found))
+    if options.json:
+        write_json(options.json, found)
+
+
+if __name__ == "__main__":
+    main()
