@@ -1,6 +1,6 @@
 """One entrant's first meta-step in this process: prints its peak memory as JSON. Called by startup.py.
 
-    python benchmarks/alone.py "sine, CAVIA" "cavia, compiled"
+python benchmarks/alone.py "sine, CAVIA" "cavia, compiled"
 """
 
 import json

@@ -3,8 +3,8 @@
     python benchmarks/growth.py [--rounds 5] [--largest 4096] [--json FILE]
 
 One axis at a time: tasks, inner steps, context size and width; the others stay at 25 tasks, 1 step, 5 context
-parameters and width 40. The step is not compiled, all tasks at a time. All sizes of an axis are timed in turns, and each
-size's peak memory is taken in a process of its own.
+parameters and width 40. The step is not compiled, all tasks at a time. All sizes of an axis are timed in turns, and
+each size's peak memory is taken in a process of its own.
 """
 
 import argparse
@@ -120,9 +120,7 @@ def main() -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         one_core()
         keep_freed_memory()
-        found = {
-            axis: measure(axis, options.rounds, options.largest, options.seconds, pool) for axis in options.axes
-        }
+        found = {axis: measure(axis, options.rounds, options.largest, options.seconds, pool) for axis in options.axes}
     for axis, part in found.items():
         print(f"{axis}: time ~ size^{part['time_exponent']}, memory ~ size^{part['memory_exponent']}", part)
     if options.json:

@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py [--rounds 5] [--work "sine, CAVIA"] [--json FILE]
 
-Imports are timed in turns, in processes of their own. An entrant's first step includes importing and compiling; compiled
-ones run with an empty compiler cache (cold) and once more with what that left behind (warm).
+Imports are timed in turns, in processes of their own. An entrant's first step includes importing and compiling;
+compiled ones run with an empty compiler cache (cold) and once more with what that left behind (warm).
 """
 
 import argparse
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from peers import COMPILED, entrants
 from peers.work import WORK
 
 HERE = Path(__file__).parent
-ALONE = "JAX", "cavia", "higher", "recipe", "torchopt"  # how the names of entrants begin
 
 
 def python(*arguments: str, **environment: str) -> str:
@@ -66,30 +64,33 @@ def alone(work: str, name: str, cache: str) -> dict[str, float]:
     return {"seconds_to_first_step": round(time.perf_counter() - begin, 2)} | json.loads(printed.splitlines()[-1])
 
 
-def first_iteration(experiment: str, quick: bool) -> float:
-    """Seconds from starting `cavia run` to the end of the first iteration of its first cell."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "cavia.cli", "run", experiment, "--out", folder]
-        command += ["--quick"] if quick else []
-        begin = time.perf_counter()
-        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
-            return _seconds_to_first_checkpoint(run, Path(folder), begin)
-        finally:
-            run.terminate()
-            run.wait()
+def run_start(compiled: bool) -> dict[str, Any]:
+    """Seconds from starting `cavia run table1` to the first line of metrics of its first cell.
+
+    Uncompiled that is after one iteration, compiled after 500: only long runs are compiled. The second of two starts is
+    reported, for which graphs and files are in their caches.
+    """
+    length = ["--full"] if compiled else ["--quick", "--set", "iterations=1"]
+    command = [sys.executable, "-m", "cavia.cli", "run", "table1", *length, "--set", "contexts=5", "--jobs", "1"]
+    seconds = 0.0
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = _seconds_to_metrics([*command, "--out", folder], Path(folder))
+    return {"experiment": "table1", "compiled": compiled, "seconds": round(seconds, 2)}
 
 
-def _seconds_to_first_checkpoint(run: "subprocess.Popen[str]", folder: Path, begin: float) -> float:
-    while run.poll() is None and time.perf_counter() - begin < 600:
-        if any(folder.rglob("metrics.jsonl")):
-            return round(time.perf_counter() - begin, 2)
-        time.sleep(0.02)
-    raise SystemExit("`cavia run` ended before its first line of metrics")
-
-
-def summary(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, indent=1)
+def _seconds_to_metrics(command: list[str], folder: Path) -> float:
+    begin = time.perf_counter()
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not any(folder.rglob("metrics.jsonl")):
+            if run.poll() is not None:
+                raise SystemExit(f"{' '.join(command[1:])} ended with code {run.returncode} before its first metrics")
+            time.sleep(0.02)
+        return time.perf_counter() - begin
+    finally:
+        run.terminate()
+        run.wait()
 
 
 def main() -> None:
@@ -97,13 +98,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", nargs="*", default=["sine, CAVIA"], choices=list(WORK))
     parser.add_argument("--without", nargs="*", default=[], help="entrants to leave out")
+    parser.add_argument(
+        "--compiled", action="store_true", help="start a compiled run, too: minutes if nothing is cached"
+    )
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     found = {
         "imports": imports(options.rounds),
+        "runs": [run_start(compiled) for compiled in ((False, True) if options.compiled else (False,))],
         "first_steps": {work: first_steps(work, tuple(options.without)) for work in options.work},
     }
-    print(summary(found))
+    print(json.dumps(found, indent=1))
     if options.json:
         write_json(options.json, found)
 

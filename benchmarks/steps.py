@@ -99,7 +99,9 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # the peers' own
     one_core()
     keep_freed_memory()
-    found = measure(WORK[options.work], options.rounds, options.seconds, tuple(options.without)) | {"machine": machine()}
+    found = measure(WORK[options.work], options.rounds, options.seconds, tuple(options.without)) | {
+        "machine": machine()
+    }
     if options.json:
         write_json(options.json, found)
     for name, row in found["entrants"].items():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import cavia
 from cavia.learners.losses import find_loss, mean_over_points
-from interleaved import CLIP, LR
+from interleaved import CLIP, LR, repeated
 from peers.work import Work
 
 
@@ -47,7 +47,7 @@ class Outer(Entrant):
         self.optimiser.step()
 
     def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
-        return lambda: [self.step(batch) for batch in batches]
+        return repeated(self.step, batches)[0]
 
     def parameters(self) -> Tensor:
         return nn.utils.parameters_to_vector(self.weights).detach()

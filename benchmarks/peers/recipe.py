@@ -21,7 +21,7 @@ class MLPRecipe(Entrant):
         self.recipe = interleaved.Recipe(model, work.inner_steps)
 
     def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
-        return lambda: [self.recipe(batch) for batch in batches]
+        return interleaved.repeated(self.recipe, batches)[0]
 
     def parameters(self) -> Tensor:
         return nn.utils.parameters_to_vector(self.recipe.network.parameters()).detach()

@@ -99,19 +99,20 @@ class JaxLoop(Jax):
     def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
         stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *(_points(batch) for batch in batches))  # [S, T, ...]
 
-        @jax.jit
         def loop(state: Any, stacked: Any) -> Any:
             def body(i: Any, state: Any) -> Any:
                 return self.step(state, jax.tree.map(lambda part: part[i], stacked))
 
             return jax.lax.fori_loop(0, len(batches), body, state)
 
+        jitted = jax.jit(loop)
+
         def run() -> None:
-            self.state = jax.block_until_ready(loop(self.state, stacked))
+            self.state = jax.block_until_ready(jitted(self.state, stacked))
 
         return run
 
 
 def _points(batch: cavia.TaskBatch) -> Points:
     points = (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
-    return tuple(jnp.asarray(part.numpy()) for part in points)  # type: ignore[return-value]  # four of them
+    return tuple(jnp.asarray(part.numpy()) for part in points)

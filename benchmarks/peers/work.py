@@ -52,7 +52,8 @@ class Work:
 def _as_default(batch: cavia.TaskBatch) -> cavia.TaskBatch:
     kind = torch.get_default_dtype()
     points = (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
-    return cavia.TaskBatch(*(part.to(kind) if part.is_floating_point() else part for part in points))
+    support_x, support_y, query_x, query_y = (part.to(kind) if part.is_floating_point() else part for part in points)
+    return cavia.TaskBatch(support_x, support_y, query_x, query_y)
 
 
 def sine_batch(seed: int, tasks: int = 25, points: int = 10) -> cavia.TaskBatch:
