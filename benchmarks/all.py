@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,31 @@ def _run(script: str, *arguments: str) -> None:
     subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)
 
 
-def measure(works: Sequence[str], rounds: int, seconds: float, largest: int, cold_starts: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Budget:
+    """How much is measured."""
+
+    works: Sequence[str]
+    without: Sequence[str]  # entrants
+    rounds: int
+    seconds: float  # of each entrant in each round
+    largest: int  # size of the growth curves
+    cold_starts: bool
+
+
+def measure(budget: Budget) -> dict[str, Any]:
     """All parts, one after another."""
-    timing = ("--rounds", str(rounds), "--seconds", str(seconds))
-    starts = ("--compiled", "--work", *works) if cold_starts else ("--work",)
+    timing = ("--rounds", str(budget.rounds), "--seconds", str(budget.seconds))
+    without = ("--without", *budget.without)
+    starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
     return {
         "date": date.today().isoformat(),
         "machine": machine(),
         "missing_peers": missing(),
-        "steps": {name: part("steps.py", "--work", name, *timing) for name in works},
+        "steps": {name: part("steps.py", "--work", name, *timing, *without) for name in budget.works},
         "adapting": part("adapting.py", *timing),
-        "growth": part("growth.py", "--largest", str(largest), *timing)["axes"],
-        "startup": part("startup.py", "--rounds", str(rounds), *starts),
+        "growth": part("growth.py", "--largest", str(budget.largest), *timing)["axes"],
+        "startup": part("startup.py", "--rounds", str(budget.rounds), *starts, *without),
     }
 
 
@@ -61,13 +75,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="of each entrant in each round")
     parser.add_argument("--largest", type=int, default=None, help="no size of the growth curves beyond this one")
     parser.add_argument("--work", nargs="*", default=None, choices=list(WORK), help="by default all; sine if quick")
+    parser.add_argument("--without", nargs="*", default=[], help="entrants to leave out")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
-    works = options.work if options.work is not None else QUICK if options.quick else list(WORK)
-    rounds = options.rounds or (3 if options.quick else 9)
-    seconds = options.seconds or (0.05 if options.quick else 0.2)
-    largest = options.largest or (64 if options.quick else 4096)
-    found = measure(works, rounds, seconds, largest, cold_starts=not options.quick)
+    budget = Budget(
+        works=options.work if options.work is not None else QUICK if options.quick else list(WORK),
+        without=options.without,
+        rounds=options.rounds or (3 if options.quick else 9),
+        seconds=options.seconds or (0.05 if options.quick else 0.2),
+        largest=options.largest or (64 if options.quick else 4096),
+        cold_starts=not options.quick,
+    )
+    found = measure(budget)
     found["quick"] = options.quick
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "bench.json", found)

@@ -1,7 +1,7 @@
 """What takes part in a race: one way of computing the meta-step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,11 @@ import cavia
 from cavia.learners.losses import find_loss, mean_over_points
 from interleaved import CLIP, LR, repeated
 from peers.work import Work
+
+
+def flat(weights: Iterable[Tensor]) -> Tensor:
+    """All weights as one vector [P], whatever their layout."""
+    return torch.cat([weight.detach().flatten() for weight in weights])
 
 
 class Entrant(ABC):
@@ -50,7 +55,7 @@ class Outer(Entrant):
         return repeated(self.step, batches)[0]
 
     def parameters(self) -> Tensor:
-        return nn.utils.parameters_to_vector(self.weights).detach()
+        return flat(self.weights)
 
 
 class TaskByTask(Outer):

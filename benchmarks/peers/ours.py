@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
 import cavia
 from cavia.training.step import MetaStep
 from interleaved import CLIP, LR, repeated
-from peers.entrant import Entrant
+from peers.entrant import Entrant, flat
 from peers.work import Work
 
 
@@ -22,4 +22,4 @@ class Ours(Entrant):
         return repeated(self.step, batches)[0]
 
     def parameters(self) -> Tensor:
-        return nn.utils.parameters_to_vector(self.learner.model.parameters()).detach()
+        return flat(self.learner.model.parameters())

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import cavia
 import fewshot
 import interleaved
-from peers.entrant import Entrant, TaskByTask
+from peers.entrant import Entrant, TaskByTask, flat
 from peers.work import Work
 
 
@@ -24,7 +24,7 @@ class MLPRecipe(Entrant):
         return interleaved.repeated(self.recipe, batches)[0]
 
     def parameters(self) -> Tensor:
-        return nn.utils.parameters_to_vector(self.recipe.network.parameters()).detach()
+        return flat(self.recipe.network.parameters())
 
 
 class ConvRecipe(TaskByTask):
