@@ -31,7 +31,8 @@ def entrants(work: Work) -> dict[str, Callable[[], Entrant]]:
         from peers.with_torchopt import TorchOpt, TorchOptMapped
 
         found["torchopt"] = lambda: TorchOpt(work)
-        found["torchopt, vmap"] = lambda: TorchOptMapped(work)
+        if work.method == "CAVIA" or work.loss == "mse":  # see docs/performance.md: not the same meta-gradient
+            found["torchopt, vmap"] = lambda: TorchOptMapped(work)
     if find_spec("jax") and work.loss == "mse":
         from peers.with_jax import Jax, JaxLoop
 
