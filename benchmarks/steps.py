@@ -2,15 +2,16 @@
 
     python benchmarks/steps.py --work "sine, CAVIA" [--rounds 9] [--seconds 0.2] [--json FILE]
 
-One process on one core. Freed memory is kept for all entrants alike, as `cavia.fit` has it for itself.
+One process on one core, timed by the processor's clock, so that what others do on the machine does not count. Freed memory is kept for all entrants alike, as `cavia.fit` has it for itself.
 """
 
 import argparse
 import os
 import platform
 import statistics
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,12 @@ CHECKED = 2  # steps before the entrants' weights are compared
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 
 
-def check(work: Work, makers: Mapping[str, Callable[[], Entrant]]) -> dict[str, float]:
+def check(work: Work, made: Mapping[str, Entrant]) -> dict[str, float]:
     """Entrant → the largest difference of any of its weights to the recipe's after a few steps."""
-    torch.set_default_dtype(work.dtype)
-    try:
-        batches, found = work.batches(CHECKED), {}
-        for name, make in makers.items():
-            entrant = make()
-            entrant.prepare(batches)()
-            found[name] = entrant.parameters()
-    finally:
-        torch.set_default_dtype(torch.float32)
+    batches = work.batches(CHECKED)
+    for entrant in made.values():
+        entrant.prepare(batches)()
+    found = {name: entrant.parameters() for name, entrant in made.items()}
     differences = {name: (vector - found[RECIPE]).abs().max().item() for name, vector in found.items()}
     wrong = {name: value for name, value in differences.items() if not value <= TOLERANCE[work.dtype]}
     if wrong:
@@ -48,11 +44,18 @@ def check(work: Work, makers: Mapping[str, Callable[[], Entrant]]) -> dict[str, 
 def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Times, ratios and fractions of the machine's peak for one work; each entrant runs `seconds` in each round."""
     makers = {name: make for name, make in entrants(work).items() if name not in without}
-    differences = check(work, makers)
+    torch.set_default_dtype(work.dtype)
+    try:
+        made = {name: make() for name, make in makers.items()}
+        differences = check(work, made)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if work.dtype != torch.float32:
+        made = {name: make() for name, make in makers.items()}
     batches = work.batches(20 if work.loss == "mse" and work.inner_steps == 1 else 1)
-    actions = {name: until(make().prepare(batches), len(batches), seconds) for name, make in makers.items()}
+    actions = {name: until(entrant.prepare(batches), len(batches), seconds) for name, entrant in made.items()}
     operations = count_operations(entrants(work)["cavia"]().prepare(batches[:1]))
-    times = in_turns(actions | {"matrix product": matrix_product()}, rounds)
+    times = in_turns(actions | {"matrix product": matrix_product()}, rounds, time.process_time)
     peak = [2 * SIDE**3 / one for one in times.pop("matrix product")]  # operations per second
     rows = {
         name: {
