@@ -14,8 +14,8 @@ def markdown(found: dict[str, Any]) -> str:
     return f"""# Where the speed stands
 
 `python benchmarks/all.py{flag}`, {found["date"]}; {cores} cores, {busy} (load {load:.1f} at the start), one core for
-each entrant, processor time. Entrants take turns in every round: compare the ratios, not the times. Before anything is timed, all
-must reach the same weights from the same start.{left_out}
+each entrant, processor time. Entrants take turns in every round: compare the ratios, not the times. Before anything is
+timed, all must reach the same weights from the same start.{left_out}
 How it is done: [docs/performance.md](../../docs/performance.md).
 
 The peak is that of a product of two 1024×1024 matrices in the same rounds; the fraction of it counts the

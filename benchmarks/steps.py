@@ -2,7 +2,8 @@
 
     python benchmarks/steps.py --work "sine, CAVIA" [--rounds 9] [--seconds 0.2] [--json FILE]
 
-One process on one core, timed by the processor's clock, so that what others do on the machine does not count. Freed memory is kept for all entrants alike, as `cavia.fit` has it for itself.
+One process on one core, timed by the processor's clock, so that what others do on the machine does
+not count. Freed memory is kept for all entrants alike, as `cavia.fit` has it for itself.
 """
 
 import argparse
