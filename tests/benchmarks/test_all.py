@@ -15,7 +15,7 @@ import startup
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the peers
 
 entry = importlib.import_module("all")  # the name of a built-in
-SLOW = [peers.COMPILED, "JAX, jit", "JAX, loop inside"]  # they compile
+SLOW = [peers.COMPILED, "JAX, jit", "JAX, loop inside", "higher", "torchopt"]  # they compile, or go task by task
 
 
 @pytest.fixture
