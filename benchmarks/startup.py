@@ -3,7 +3,8 @@
     python benchmarks/startup.py [--rounds 5] [--work "sine, CAVIA"] [--json FILE]
 
 Imports are timed in turns, in processes of their own, by the processor's clock. An entrant's first step
-includes importing and compiling; compiled ones run with an empty compiler cache (cold) and once more with what that left behind (warm).
+includes importing and compiling; compiled ones run with an empty compiler cache (cold) and once more with what that
+left behind (warm).
 """
 
 import argparse
