@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/quick
+BENCH ?=  # --quick: a few minutes
 
 .PHONY: run test setup lint bench docs clean
 
@@ -30,13 +31,9 @@ docs: setup  ## The documentation as a site, in build/site.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build
 
-bench: setup  ## Speed as ratios, measured side by side in one run.
-	$(BIN)/python benchmarks/sine.py
-	$(BIN)/python benchmarks/completion.py
-	$(BIN)/python benchmarks/fewshot.py
-	$(BIN)/python benchmarks/simulator.py
-	$(BIN)/python benchmarks/trpo.py
-	$(BIN)/python benchmarks/store.py
+bench: setup  ## Speed against the peers and the machine's peak, in one run: bench.md, .json and .png.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/all.py $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

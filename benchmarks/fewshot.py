@@ -84,16 +84,20 @@ class Recipe:
             x = x.relu()
         return functional.linear(x.flatten(1), weights["linear.weight"], weights["linear.bias"])
 
+    def task_loss(self, batch: cavia.TaskBatch, task: int) -> Tensor:
+        """The query loss of one task after its inner steps."""
+        context = torch.zeros(100, requires_grad=True)
+        for _ in range(INNER_STEPS):
+            loss = functional.cross_entropy(self.forward(batch.support_x[task], context), batch.support_y[task])
+            context = context - INNER_LR * torch.autograd.grad(loss, context, create_graph=True)[0]
+        return functional.cross_entropy(self.forward(batch.query_x[task], context), batch.query_y[task])
+
     def gradient(self, batch: cavia.TaskBatch) -> Tensor:
         """The meta-gradient, one vector."""
         total = [torch.zeros_like(value) for value in self.weights.values()]
-        for i in range(len(batch)):
-            context = torch.zeros(100, requires_grad=True)
-            for _ in range(INNER_STEPS):
-                loss = functional.cross_entropy(self.forward(batch.support_x[i], context), batch.support_y[i])
-                context = context - INNER_LR * torch.autograd.grad(loss, context, create_graph=True)[0]
-            loss = functional.cross_entropy(self.forward(batch.query_x[i], context), batch.query_y[i])
-            for sum_, part in zip(total, torch.autograd.grad(loss, list(self.weights.values())), strict=True):
+        for task in range(len(batch)):
+            found = torch.autograd.grad(self.task_loss(batch, task), list(self.weights.values()))
+            for sum_, part in zip(total, found, strict=True):
                 sum_ += part / len(batch)
         return nn.utils.parameters_to_vector(total)
 

@@ -3,7 +3,8 @@
     python benchmarks/simulator.py [--rounds 15] [--out results/benchmarks]
 
 10 tasks × 4 rollouts, the same random actions for all; one unit of work is one control step (5 of MuJoCo's) of one
-environment. Before anything is timed, both must simulate the same motion from the same state.
+environment. Before anything is timed, both must simulate the same motion from the same state. envpool takes part if it
+is installed (`cavia[bench]`); it draws its own first states and is not compared.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import types
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,15 @@ def gymnasiums() -> Any:
         copies = [lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=10**9)] * (TASKS * ROLLOUTS)
         envs = gymnasium.vector.SyncVectorEnv(copies)
     envs.reset(seed=0)
+    return envs
+
+
+def envpools() -> Any:
+    """envpool's vector of cheetahs on one thread, reset to states of its own."""
+    import envpool
+
+    envs = envpool.make_gymnasium("HalfCheetah-v5", num_envs=TASKS * ROLLOUTS, num_threads=1, max_episode_steps=10**9)
+    envs.reset()
     return envs
 
 
@@ -68,7 +79,7 @@ def step_all(env: CheetahDirection, actions: torch.Tensor) -> None:
 
 def contestants(actions: torch.Tensor) -> dict[str, tuple[Callable[[], object], int]]:
     """Name → an action for `in_turns`: STEPS control steps of every environment."""
-    theirs, rows = gymnasiums(), actions.flatten(1, 2).numpy()
+    theirs, rows = gymnasiums(), actions.flatten(1, 2).double().numpy()
     envs = {
         "list, one core": ours(backend="list"),
         "rollout, one core": ours(threads=1),
@@ -76,6 +87,9 @@ def contestants(actions: torch.Tensor) -> dict[str, tuple[Callable[[], object], 
     }
     work: dict[str, Callable[[], object]] = {BASELINE: lambda: [theirs.step(row) for row in rows]}
     work |= {name: partial(step_all, env, actions) for name, env in envs.items()}
+    if find_spec("envpool"):
+        pool = envpools()
+        work["envpool, one core"] = lambda: [pool.step(row) for row in rows]
     return {name: (action, STEPS * TASKS * ROLLOUTS) for name, action in work.items()}
 
 

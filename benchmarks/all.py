@@ -1,0 +1,103 @@
+"""Where the speed stands, in one run: every part in a process of its own, one page, one JSON file, one plot.
+
+    python benchmarks/all.py [--quick] [--out results/benchmarks]
+
+Writes bench.md, bench.json and bench.png. --quick takes a few minutes: sine only, fewer rounds and sizes.
+Parts that are measured by their own pages (simulator, TRPO, store) are run too, unless --quick.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import growth
+from bench_page import markdown
+from cavia.tensor_file import read_json, write_atomically, write_json
+from peers import missing
+from peers.work import QUICK, WORK
+from steps import machine
+
+HERE = Path(__file__).parent
+OWN_PAGES = ("sine.py", "completion.py", "fewshot.py", "simulator.py", "trpo.py", "store.py")
+
+
+def part(script: str, *arguments: str) -> dict[str, Any]:
+    """The JSON that one script writes, run in a new process; what it prints is shown."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "part.json"
+        _run(script, *arguments, "--json", str(path))
+        return read_json(path)
+
+
+def _run(script: str, *arguments: str) -> None:
+    print(f"— {script} {' '.join(arguments)}", flush=True)
+    subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is measured."""
+
+    works: Sequence[str]
+    without: Sequence[str]  # entrants
+    rounds: int
+    seconds: float  # of each entrant in each round
+    largest: int  # size of the growth curves
+    cold_starts: bool
+
+
+def measure(budget: Budget) -> dict[str, Any]:
+    """All parts, one after another."""
+    timing = ("--rounds", str(budget.rounds), "--seconds", str(budget.seconds))
+    without = ("--without", *budget.without)
+    starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
+    return {
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "missing_peers": missing(),
+        "steps": {name: part("steps.py", "--work", name, *timing, *without) for name in budget.works},
+        "adapting": part("adapting.py", *timing),
+        "growth": part("growth.py", "--largest", str(budget.largest), *timing)["axes"],
+        "startup": part("startup.py", "--rounds", str(budget.rounds), *starts, *without),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few minutes: sine only")
+    parser.add_argument("--rounds", type=int, default=None, help="by default 3 if quick, else 9")
+    parser.add_argument("--seconds", type=float, default=None, help="of each entrant in each round")
+    parser.add_argument("--largest", type=int, default=None, help="no size of the growth curves beyond this one")
+    parser.add_argument("--work", nargs="*", default=None, choices=list(WORK), help="by default all; sine if quick")
+    parser.add_argument("--without", nargs="*", default=[], help="entrants to leave out")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    options = parser.parse_args()
+    budget = Budget(
+        works=options.work if options.work is not None else QUICK if options.quick else list(WORK),
+        without=options.without,
+        rounds=options.rounds or (3 if options.quick else 9),
+        seconds=options.seconds or (0.05 if options.quick else 0.2),
+        largest=options.largest or (64 if options.quick else 4096),
+        cold_starts=not options.quick,
+    )
+    found = measure(budget)
+    found["quick"] = options.quick
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_json(options.out / "bench.json", found)
+    growth.draw(found["growth"], options.out / "bench.png")
+    page = markdown(found)
+    write_atomically(options.out / "bench.md", page.encode())
+    print(page)
+    if not options.quick:
+        for script in OWN_PAGES:
+            _run(script, "--out", str(options.out))
+
+
+if __name__ == "__main__":
+    main()

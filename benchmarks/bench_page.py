@@ -1,0 +1,121 @@
+"""The page of `benchmarks/all.py`, from what it measured."""
+
+from typing import Any
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """bench.json as a page."""
+    load, cores = found["machine"]["load"], found["machine"]["cores"]
+    busy = "busy with other work" if load > 1.5 else "otherwise idle"
+    absent = found["missing_peers"]
+    left_out = f" Not installed, so left out: {', '.join(absent)}." if absent else ""
+    flag = " --quick" if found["quick"] else ""
+    steps = "\n".join(_steps(name, part) for name, part in found["steps"].items())
+    return f"""# Where the speed stands
+
+`python benchmarks/all.py{flag}`, {found["date"]}; {cores} cores, {busy} (load {load:.1f} at the start), one core for
+each entrant, processor time. Entrants take turns in every round: compare the ratios, not the times. Before anything is
+timed, all must reach the same weights from the same start.{left_out}
+How it is done: [docs/performance.md](../../docs/performance.md).
+
+The peak is that of a product of two 1024×1024 matrices in the same rounds; the fraction of it counts the
+floating-point operations of the matrix products and convolutions of our step, for all entrants alike.
+
+{steps}
+{_adapting(found["adapting"])}
+{_growth(found["growth"])}
+{_startup(found["startup"])}"""
+
+
+def _steps(name: str, part: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {entrant} | {row['milliseconds']:.4g} | {row['tasks_per_second']:,} "
+        f"| {row['times_faster_than_recipe']['median']:.3g}× "
+        f"| {row['times_faster_than_recipe']['worst']:.3g}× … {row['times_faster_than_recipe']['best']:.3g}× "
+        f"| {row['fraction_of_peak']:.1%} | {row['largest_difference']:.0e} |"
+        for entrant, row in part["entrants"].items()
+    )
+    peak = part["peak_giga_operations_per_second"]["median"]
+    return f"""## One meta-step: {name}
+
+{part["tasks"]} tasks, {part["mega_operations"]:g} · 10⁶ operations, peak {peak:g} · 10⁹ a second;
+medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.
+
+| entrant | ms | tasks a second | faster than the recipe | worst … best round | of the peak | largest difference |
+|---|---|---|---|---|---|---|
+{rows}
+"""
+
+
+def _adapting(part: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {int(tasks):,} | {row['milliseconds']:.3g} | {row['tasks_per_second']['cavia']:,} "
+        f"| {row['tasks_per_second']['recipe']:,} | {row['times_faster_than_recipe']['median']:.3g}× "
+        f"| {row['times_faster_than_recipe']['worst']:.3g}× … {row['times_faster_than_recipe']['best']:.3g}× |"
+        for tasks, row in part["tasks"].items()
+    )
+    return f"""## Test time: adapt to new sine curves and predict
+
+Ten known points and ten new ones of each, one inner step, in one call; the recipe takes one task after another.
+
+| tasks | ms | tasks a second | recipe's | faster than the recipe | worst … best round |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+def _growth(axes: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {axis} | {part['sizes'][0]} … {part['sizes'][-1]} "
+        f"| {part['milliseconds'][0]:.3g} … {part['milliseconds'][-1]:.3g} | {_slope(part['time_exponent'])} "
+        f"| {part['peak_memory_mb'][0]:.3g} … {part['peak_memory_mb'][-1]:.3g} | {_slope(part['memory_exponent'])} |"
+        for axis, part in axes.items()
+    )
+    return f"""## Growth of an uncompiled CAVIA step on sine curves
+
+One axis at a time from 25 tasks, 1 inner step, 5 context parameters, width 40. The exponent is the slope of the upper
+half of the sizes in the log-log plot.
+
+| axis | sizes | ms | exponent | MB | exponent |
+|---|---|---|---|---|---|
+{rows}
+
+![Time and memory against tasks, inner steps, context size and width](bench.png)
+"""
+
+
+def _slope(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def _startup(part: dict[str, Any]) -> str:
+    imports = part["imports"]
+    warm = "".join(
+        f"- `cavia run {run['experiment']}` to the end of its first iteration: {run['seconds']} s"
+        f" ({'compiled' if run['compiled'] else 'not compiled'}).\n"
+        for run in part["runs"]
+    )
+    tables = "\n".join(_first_steps(work, rows) for work, rows in part["first_steps"].items())
+    return f"""## Start-up
+
+- `import cavia` takes {imports["cavia_over_torch"]["median"]}× the time of `import torch`
+  (worst round {imports["cavia_over_torch"]["worst"]}×).
+{warm}
+{tables}"""
+
+
+def _first_steps(work: str, rows: dict[str, Any]) -> str:
+    lines = "\n".join(
+        f"| {name} | {row['seconds_to_first_step']} | {row['first_step_seconds']} "
+        f"| {row['warm']['seconds_to_first_step'] if 'warm' in row else '–'} "
+        f"| {row['peak_memory_mb']} | {row['raised_by_step_mb']} |"
+        for name, row in rows.items()
+    )
+    return f"""**{work}**: the first step in a new process.
+
+Seconds from the start of the process, and of the step with its compiling; MB of the process, and of the step.
+
+| entrant | from start | step | from start, cache warm | MB | MB of the step |
+|---|---|---|---|---|---|
+{lines}
+"""

@@ -1,0 +1,46 @@
+"""The same meta-step by other means, to measure ours against. Nothing here is part of the library.
+
+Each module imports its own peer, so that one that is not installed is left out, by name.
+"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from peers.entrant import Entrant
+from peers.work import Work
+
+RECIPE, EAGER, COMPILED = "recipe", "cavia", "cavia, compiled"
+LIBRARIES = ("higher", "torchopt", "jax")
+
+
+def entrants(work: Work) -> dict[str, Callable[[], Entrant]]:
+    """Name → a function that makes the entrant, for all that can do this work and are installed."""
+    from peers.ours import Ours
+    from peers.recipe import recipe
+
+    found: dict[str, Callable[[], Entrant]] = {RECIPE: lambda: recipe(work), EAGER: lambda: Ours(work)}
+    if work.compiled:
+        found[COMPILED] = lambda: Ours(work, compiled=True)
+    if find_spec("higher"):
+        from peers.with_higher import Higher, HigherBatched
+
+        found["higher"] = lambda: Higher(work)
+        if work.method == "CAVIA":
+            found["higher, tasks batched"] = lambda: HigherBatched(work)
+    if find_spec("torchopt"):
+        from peers.with_torchopt import TorchOpt, TorchOptMapped
+
+        found["torchopt"] = lambda: TorchOpt(work)
+        if work.method == "CAVIA" or work.loss == "mse":  # see docs/performance.md: not the same meta-gradient
+            found["torchopt, vmap"] = lambda: TorchOptMapped(work)
+    if find_spec("jax") and work.loss == "mse":
+        from peers.with_jax import Jax, JaxLoop
+
+        found["JAX, jit"] = lambda: Jax(work)
+        found["JAX, loop inside"] = lambda: JaxLoop(work)
+    return found
+
+
+def missing() -> list[str]:
+    """The peers that are not installed."""
+    return [name for name in LIBRARIES if not find_spec(name)]

@@ -1,0 +1,25 @@
+"""Our own meta-step."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+import cavia
+from cavia.training.step import MetaStep
+from interleaved import CLIP, LR, repeated
+from peers.entrant import Entrant, flat
+from peers.work import Work
+
+
+class Ours(Entrant):
+    """`MetaStep` as `cavia.fit` calls it."""
+
+    def __init__(self, work: Work, compiled: bool = False):
+        self.learner = work.learner()
+        self.step = MetaStep(self.learner, LR, CLIP, None if compiled else work.chunk, compiled)
+
+    def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
+        return repeated(self.step, batches)[0]
+
+    def parameters(self) -> Tensor:
+        return flat(self.learner.model.parameters())
