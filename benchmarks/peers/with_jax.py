@@ -71,7 +71,7 @@ class Jax(Entrant):
     def __init__(self, work: Work):
         model = work.new_model()
         if not isinstance(model, cavia.MLP):
-            raise NotImplementedError("the JAX entrant knows the MLP only")
+            raise TypeError(f"the JAX entrant knows the MLP only, not a {type(model).__name__}")
         arrays = [jnp.asarray(value.detach().numpy()) for value in model.parameters()]
         weights = list(zip(arrays[::2], arrays[1::2], strict=True))
         zeros = jax.tree.map(jnp.zeros_like, weights)

@@ -236,47 +236,48 @@ QUICK_CHEETAH: dict[str, Any] = CHEETAH | QUICK | {
     "updates": 2,
 }  # fmt: skip
 
+
+def _returns_after_updates(environment: str, **what: Any) -> Experiment:
+    """An experiment that compares methods by their return after each update."""
+    return Experiment(
+        cells=updates_cells,
+        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
+        train=partial(train, environment=environment, measure=returns),
+        data=environment,
+        summarise=partial(updates_summary, name=what["id"]),
+        **what,
+    )
+
+
 EXPERIMENTS = (
-    Experiment(
+    _returns_after_updates(
+        "CheetahDirection",
         id="fig6a",
         title="HalfCheetah: forward or backward",
         reproduces="Figure 6a: return after 0 to 3 updates, unseen directions",
         quick=UpdatesSettings(**QUICK_CHEETAH),
         full=UpdatesSettings(**CHEETAH),
         minutes=(4, 240),
-        cells=updates_cells,
-        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
-        train=partial(train, environment="CheetahDirection", measure=returns),
-        data="CheetahDirection",
-        summarise=partial(updates_summary, name="fig6a"),
         find_data=find_mujoco,
     ),
-    Experiment(
+    _returns_after_updates(
+        "CheetahVelocity",
         id="fig6b",
         title="HalfCheetah: running at a given velocity",
         reproduces="Figure 6b: return after 0 to 3 updates, unseen velocities",
         quick=UpdatesSettings(**QUICK_CHEETAH),
         full=UpdatesSettings(**CHEETAH),
         minutes=(4, 240),
-        cells=updates_cells,
-        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
-        train=partial(train, environment="CheetahVelocity", measure=returns),
-        data="CheetahVelocity",
-        summarise=partial(updates_summary, name="fig6b"),
         find_data=find_mujoco,
     ),
-    Experiment(
+    _returns_after_updates(
+        "Navigation",
         id="fig7a",
         title="2D navigation: CAVIA and MAML",
         reproduces="Figure 7a: return after 0 to 2 updates, unseen goals",
         quick=UpdatesSettings(**QUICK),
         full=UpdatesSettings(),
         minutes=(2, 15),
-        cells=updates_cells,
-        chooses_cells=("methods", "cavia_lrs", "maml_lrs"),
-        train=partial(train, environment="Navigation", measure=returns),
-        data="Navigation",
-        summarise=partial(updates_summary, name="fig7a"),
     ),
     Experiment(
         id="fig7b",
