@@ -9,6 +9,7 @@ from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.inner import adapt
 from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.learners.newton import GaussNewton
 from cavia.learners.saving import load
 from cavia.models.base import ContextModel
 from cavia.models.basis import WaveBasis
@@ -54,6 +55,7 @@ __all__ = [
     "Evaluation",
     "FiLM",
     "FitResult",
+    "GaussNewton",
     "GaussianPolicy",
     "ImageSet",
     "Interrupted",

@@ -20,7 +20,7 @@ from cavia.training.step import MetaStep
 
 TINY = {
     "iterations": 2, "tasks_per_batch": 4, "train_shots": (5,), "query": 8, "hidden": (6,), "context": 4,
-    "inner_steps": 2, "waves": 3, "wave_inner_steps": 2, "first_pictures": 9,
+    "inner_steps": 2, "waves": 3, "wave_hidden": (4,), "wave_tasks_per_batch": 3, "first_pictures": 9,
     "validation_pictures": 3, "shots": (5, 10),
 }  # fmt: skip
 CELL = Cell({"method": "CAVIA", "order": "random", "seed": 0})

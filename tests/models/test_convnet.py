@@ -13,9 +13,9 @@ from cavia.training.step import MetaStep
 NORMS = ["task", "support", "running"]
 
 
-def make(norm="task", method=cavia.CAVIA, context=6, film=3, dtype=torch.float64, **arguments):
+def make(norm="task", method=cavia.CAVIA, context=6, film=3, dtype=torch.float64, shrink="pool", **arguments):
     torch.manual_seed(0)
-    model = cavia.ConvNet(ways=3, filters=4, image=16, channels=2, context=context, film=film, norm=norm)
+    model = cavia.ConvNet(3, 4, image=16, channels=2, context=context, film=film, norm=norm, shrink=shrink)
     generator = torch.Generator().manual_seed(1)
     points = {
         f"{name}_x": torch.rand(4, count, 2, 16, 16, generator=generator, dtype=dtype)
@@ -25,13 +25,14 @@ def make(norm="task", method=cavia.CAVIA, context=6, film=3, dtype=torch.float64
     return method(model, "cross_entropy", **arguments).to(dtype), cavia.TaskBatch(**points, **labels)
 
 
-def one_task(weights, x, context, film=(2,), statistics=None, found=None):
+def one_task(weights, x, context, film=(2,), statistics=None, found=None, shrink="pool"):
     """The network on one task, from its equation: x [N, 2, 16, 16], context [C] → logits [N, 3].
 
     statistics: a (mean, variance) for each block; found: a list that is given those of x.
     """
     for block in range(4):
         x = functional.conv2d(x, weights[f"convolutions.{block}.weight"], padding=1)
+        x = x if shrink == "pool" else x[..., ::2, ::2]  # every other place is what a stride of 2 computes
         mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
         if found is not None:
             found.append((mean, variance))
@@ -39,7 +40,7 @@ def one_task(weights, x, context, film=(2,), statistics=None, found=None):
             mean, variance = statistics[block]
         x = (x - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
         x = x * weights[f"norms.{block}.weight"][:, None, None] + weights[f"norms.{block}.bias"][:, None, None]
-        x = functional.max_pool2d(x, 2)
+        x = functional.max_pool2d(x, 2) if shrink == "pool" else x
         if block in film:
             both = weights[f"films.{block}.to_film.weight"] @ context + weights[f"films.{block}.to_film.bias"]
             scale, shift = both.chunk(2)
@@ -48,12 +49,13 @@ def one_task(weights, x, context, film=(2,), statistics=None, found=None):
     return x.flatten(1) @ weights["linear.weight"].T + weights["linear.bias"]
 
 
+@pytest.mark.parametrize("shrink", ["pool", "stride"])
 @pytest.mark.parametrize(("film", "blocks"), [(3, (2,)), (1, (0,)), ((2, 4), (1, 3))])
-def test_the_network_is_its_equation_on_every_task(film, blocks):
-    learner, batch = make(film=film)
+def test_the_network_is_its_equation_on_every_task(film, blocks, shrink):
+    learner, batch = make(film=film, shrink=shrink)
     context = torch.randn(4, 6, dtype=torch.float64)
     weights = dict(learner.model.named_parameters())
-    expected = [one_task(weights, x, c, blocks) for x, c in zip(batch.query_x, context, strict=True)]
+    expected = [one_task(weights, x, c, blocks, shrink=shrink) for x, c in zip(batch.query_x, context, strict=True)]
     torch.testing.assert_close(learner.model(batch.query_x, context), torch.stack(expected))
 
 
@@ -164,6 +166,7 @@ def test_sizes_of_the_literature():
         ({"film": 5}, "film must name blocks from 1 to 4, got"),
         ({"film": ()}, "film must name blocks"),
         ({"norm": "tasks"}, "unknown norm 'tasks'; did you mean 'task'"),
+        ({"shrink": "strides"}, "unknown shrink 'strides'; did you mean 'stride'"),
         ({"image": 8}, "image must be at least 16, got 8"),
         ({"filters": 0}, "filters must be at least 1"),
     ],

@@ -17,7 +17,7 @@ from cavia.experiments.training import fit_cell
 from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.metric import MatchingNets, ProtoNets
-from cavia.models.convnet import NORMS, ConvNet
+from cavia.models.convnet import NORMS, SHRINKS, ConvNet
 from cavia.tasks.batch import TaskBatch, seeded_generator
 from cavia.tasks.episodes import Episodes
 from cavia.tasks.glyphs import synthetic_glyphs
@@ -54,6 +54,7 @@ class FewShotSettings:
     context: int = 100
     film: tuple[int, ...] = (3,)
     norm: str = "task"
+    shrink: str = "pool"
     inner_steps: int = 2
     reptile_steps: int = 5
     cavia_lr: float = 0.1
@@ -70,7 +71,7 @@ class FewShotSettings:
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes", "cooldown"))
-        for name, known in (("methods", METHODS), ("norm", NORMS)):
+        for name, known in (("methods", METHODS), ("norm", NORMS), ("shrink", SHRINKS)):
             value = getattr(self, name)
             for one in value if isinstance(value, tuple) else (value,):
                 if one not in known:
@@ -154,6 +155,7 @@ def train(cell: Cell, settings: Settings, place: Place, source: PictureSource) -
         context=settings.context,
         film=settings.film,
         norm=settings.norm,
+        shrink=settings.shrink,
     )
     with torch.random.fork_rng():
         torch.manual_seed(cell["seed"])

@@ -14,6 +14,7 @@ from cavia.learners.base import Learner
 from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
 from cavia.learners.losses import PointLoss
 from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.learners.newton import GaussNewton
 from cavia.models.base import ContextModel
 from cavia.models.basis import WaveBasis
 from cavia.models.conditioned import Conditioned
@@ -23,7 +24,8 @@ from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 from cavia.tensor_file import digest, read_tensors, write_tensors
 
 LEARNERS: dict[str, type[Learner]] = {
-    cls.__name__: cls for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, MatchingNets, MetaSGD, ProtoNets, Reptile)
+    cls.__name__: cls
+    for cls in (ANIL, CAVIA, CNP, MAML, CaviaMAML, GaussNewton, MatchingNets, MetaSGD, ProtoNets, Reptile)
 }
 MODELS: dict[str, type[ContextModel]] = {
     cls.__name__: cls for cls in (CategoricalPolicy, ConvNet, GaussianPolicy, MLP, WaveBasis)

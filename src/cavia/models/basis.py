@@ -1,10 +1,13 @@
 """A basis of functions made of cosine waves; the context are the coefficients."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from cavia.errors import CaviaError, require_at_least
 from cavia.models.base import ContextModel
@@ -21,27 +24,32 @@ class Places(NamedTuple):
 
 
 class WaveBasis(ContextModel):
-    """f(x; φ) = b₀(x) + Σ φ_c b_c(x): x [T, N, inputs] in [0, 1], context [T, C] → [T, N, outputs].
+    """f(x; φ) = b₀(x) + Σ a_c(φ) b_c(x): x [T, N, inputs] in [0, 1], context [T, C] → [T, N, outputs].
 
     waves:   each b is a learned sum of the products of cos(π i x₁), cos(π j x₂), … with i, j, … below this number and
              √(i² + j² + …) too, so it is also how fine the detail gets.
     context: number of context parameters C.
+    hidden:  widths of the layers between φ and the coefficients, a(φ) = φ + r(φ) with r = 0 at the start;
+             without any, a(φ) = φ, and a squared error is quadratic in φ.
 
-    For pictures and other fields over coordinates. A squared error is quadratic in φ; what is expensive, the basis, is
-    computed once per place, however many tasks have a point there and however often φ moves.
+    For pictures and other fields over coordinates. What is expensive, the basis, is computed once per place, however
+    many tasks have a point there and however often φ moves.
 
     >>> model = WaveBasis(inputs=2, outputs=3, waves=8, context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape
     torch.Size([25, 10, 3])
     """
 
-    def __init__(self, inputs: int, outputs: int, waves: int = 24, context: int = 128):
+    def __init__(self, inputs: int, outputs: int, waves: int = 24, context: int = 128, hidden: Sequence[int] = ()):
         super().__init__()
+        hidden = tuple(hidden)
         for name, size in (("inputs", inputs), ("outputs", outputs), ("waves", waves), ("context", context)):
             require_at_least(name, size, 1)
+        for width in hidden:
+            require_at_least("hidden", width, 1)
         if waves**inputs > MOST_WAVES:
             raise CaviaError(f"waves={waves} are {waves**inputs} for {inputs} inputs, at most {MOST_WAVES}; take fewer")
-        self.arguments = {"inputs": inputs, "outputs": outputs, "waves": waves, "context": context}
+        self.arguments = {"inputs": inputs, "outputs": outputs, "waves": waves, "context": context, "hidden": hidden}
         self.context, self.outputs = context, outputs
         counts = torch.cartesian_prod(*[torch.arange(float(waves))] * inputs).view(-1, inputs)
         self.counts: Tensor  # i, j, … of each wave, [waves, inputs]
@@ -50,6 +58,10 @@ class WaveBasis(ContextModel):
         # Σ_c b_c(x)², the curvature of the inner loss, starts at or below 1: steps with inner_lr=1 are stable.
         spread = (context * self._scale().square().sum()) ** -0.5
         self.functions = nn.Parameter(spread * torch.randn(len(self.counts), outputs, context))  # b₁ … b_C
+        widths = (context, *hidden, context) if hidden else ()
+        self.bends = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise(widths))  # r
+        for parameter in self.bends[-1:].parameters():
+            nn.init.zeros_(parameter)
 
     def stem(self, x: Tensor) -> Places:
         """The basis at the places of x [T, N, inputs], computed once for points that are equal.
@@ -72,11 +84,12 @@ class WaveBasis(ContextModel):
         return (self._waves(x) @ weights).unflatten(-1, (self.outputs, 1 + self.context))
 
     @torch.no_grad()
-    def initialise(self, x: Tensor, y: Tensor) -> None:
+    def initialise(self, x: Tensor, y: Tensor) -> float:
         """Start from the mean and the principal components of S whole tasks: places x [P, inputs], y [S, P, outputs].
 
         Components are as long as the tasks vary along them, so φ is as likely in every direction, and the curvature
-        Σ_c b_c(x)² is ½ on average.
+        Σ_c b_c(x)² is ½ on average. Returns the variance of what they leave over, divided by that of φ: with this
+        damping, `GaussNewton` starts from the best linear prediction that so many components allow.
         """
         if x.ndim != 2 or y.ndim != 3 or y.shape[1:] != (len(x), self.outputs) or len(y) < 2:
             raise CaviaError(
@@ -97,7 +110,11 @@ class WaveBasis(ContextModel):
         components = (directions * sizes.clamp(min=0).sqrt())[:, -best:].reshape(len(self.counts), -1)
         functions = torch.linalg.solve_triangular(root.T, components, upper=True).unflatten(1, (self.outputs, best))
         self.functions[..., :best] = functions
-        self.functions.mul_((0.5 / self.basis(x)[..., 1:].square().sum(-1).mean()).sqrt())
+        explained = self.basis(x)[..., 1:].square().sum(-1).mean()  # where there are fewer tasks than C, with noise
+        scale = (0.5 / explained).sqrt()
+        self.functions.mul_(scale)
+        left_over = (y - y.mean(0)).square().mean() - explained
+        return (left_over.clamp(min=1e-6 * explained) * scale.square()).item()
 
     def _waves(self, x: Tensor) -> Tensor:
         """[..., inputs] → [..., waves]"""
@@ -107,16 +124,32 @@ class WaveBasis(ContextModel):
         """Slow waves count more, as they do in pictures: a step of the optimiser is a step at every scale."""
         return 2 / (1 + self.counts.square().sum(1)).sqrt()
 
+    def _bent(self, context: Tensor) -> Tensor:
+        """a(φ): [..., C] → [..., C]"""
+        h = context
+        for number, layer in enumerate(self.bends):
+            h = layer(gelu(h) if number else h)
+        return context + h if self.bends else context
+
     def forward(self, x: Tensor, context: Tensor) -> Tensor:  # without looking for equal places: vmap cannot
         return self.head(Places(self.basis(x), None), context)
 
     def head(self, h: Places, context: Tensor) -> Tensor:
-        coefficients = torch.cat([torch.ones_like(context[:, :1]), context], 1)  # b₀ always counts once
+        coefficients = torch.cat([torch.ones_like(context[:, :1]), self._bent(context)], 1)  # b₀ always counts once
         if h.which is None:
             rows = h.basis.flatten(1, 2)  # [T, N·outputs, 1 + C]
             return (rows @ coefficients.unsqueeze(-1)).view(h.basis.shape[:-1])
         everywhere = (coefficients @ h.basis.flatten(0, 1).T).unflatten(-1, (-1, self.outputs))  # [T, places, outputs]
         return everywhere.gather(1, h.which.unsqueeze(-1).expand(-1, -1, self.outputs))
+
+    def slopes(self, h: Places, context: Tensor) -> Tensor:
+        """∂f/∂φ at the context [T, C], or [1, C] if it is the same for all tasks: [T, N, outputs, C]."""
+        functions, turned = h.basis[..., 1:], torch.func.vmap(torch.func.jacfwd(self._bent))(context)  # [T, C, C]
+        if len(context) == 1 and self.bends:
+            functions = functions @ turned[0]
+        if h.which is not None:
+            functions = functions.index_select(0, h.which.flatten()).unflatten(0, h.which.shape)
+        return functions if len(context) == 1 else functions @ turned.unsqueeze(1)
 
 
 def distinct(points: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """The network of the few-shot experiments: four convolutions, modulated by the context (Section 5.2)."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,11 +14,12 @@ from cavia.models.norm import TaskNorm
 
 BLOCKS = 4
 NORMS = ("task", "support", "running")
+SHRINKS = ("pool", "stride")
 MOMENTUM = 0.1  # of the running statistics
 
 
 class ConvNet(NormedModel):
-    """Four blocks of convolution, norm, max-pool, (FiLM,) ReLU, then a linear layer on what is left of the picture.
+    """Four blocks of convolution, norm, (max-pool,) (FiLM,) ReLU, then a linear layer on what is left of the picture.
 
     x [T, N, channels, image, image], context [T, C] → logits [T, N, ways].
 
@@ -26,6 +28,8 @@ class ConvNet(NormedModel):
     image:    pixels along a side of a picture, 84 and 28 in the literature.
     context:  number of context parameters C; 0: none and no FiLM, for methods that adapt weights.
     film:     the block, or blocks, 1 to 4, that the context modulates.
+    shrink:   how a block halves its picture: "pool", by max-pooling behind the convolution, or "stride", by a
+              convolution of stride 2, which has a quarter of the work (Finn et al.'s choice for Omniglot).
     norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task are
               judged together (transductive; the paper's). "support": those of the task's support points, for its query
               points too. "running": in evaluation (learner.eval()), averages over the training batches, of the network
@@ -41,6 +45,7 @@ class ConvNet(NormedModel):
         context: int = 100,
         film: int | Sequence[int] = 3,
         norm: str = "task",
+        shrink: str = "pool",
     ):
         super().__init__()
         film = (film,) if isinstance(film, int) else tuple(sorted(set(film)))
@@ -50,8 +55,9 @@ class ConvNet(NormedModel):
         require_at_least("context", context, 0)
         if not film or not all(1 <= block <= BLOCKS for block in film):
             raise CaviaError(f"film must name blocks from 1 to {BLOCKS}, got {film}")
-        if norm not in NORMS:
-            raise CaviaError(f"unknown norm {norm!r}; {closest(str(norm), NORMS)}")
+        for name, choice, known in (("norm", norm, NORMS), ("shrink", shrink, SHRINKS)):
+            if choice not in known:
+                raise CaviaError(f"unknown {name} {choice!r}; {closest(str(choice), known)}")
         self.arguments = {
             "ways": ways,
             "filters": filters,
@@ -60,17 +66,21 @@ class ConvNet(NormedModel):
             "context": context,
             "film": film,
             "norm": norm,
+            "shrink": shrink,
         }
+        self.pools = shrink == "pool"
         self.context, self.norm, self.keeps_statistics = context, norm, norm == "support"
         self.film_blocks = tuple(block - 1 for block in film) if context else ()
         widths = (channels, *(filters,) * BLOCKS)
         # No bias: the norm behind a convolution would take it away again.
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(widths[i], widths[i + 1], 3, padding=1, bias=False) for i in range(BLOCKS)
+            nn.Conv2d(widths[i], widths[i + 1], 3, stride=1 if self.pools else 2, padding=1, bias=False)
+            for i in range(BLOCKS)
         )
         self.norms = nn.ModuleList(TaskNorm(filters) for _ in range(BLOCKS))
         self.films = nn.ModuleDict({str(block): FiLM(context, filters) for block in self.film_blocks})
-        features = filters * (image // 2**BLOCKS) ** 2
+        side = image // 2**BLOCKS if self.pools else math.ceil(image / 2**BLOCKS)
+        features = filters * side**2
         self.linear = nn.Linear(features, ways) if ways else None
         for layer in (*self.convolutions, *([self.linear] if self.linear else [])):
             nn.init.kaiming_normal_(layer.weight)  # He initialisation
@@ -129,6 +139,8 @@ class ConvNet(NormedModel):
 
     def _pooled(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:
         normed = self.norms[block](h, statistics)
+        if not self.pools:
+            return normed
         return max_pool2d(normed.flatten(0, 1), 2).unflatten(0, h.shape[:2])
 
     def _convolved(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:

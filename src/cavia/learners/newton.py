@@ -1,0 +1,83 @@
+"""Adaptation of the context by curvature: one step of Gauss and Newton in place of many down the gradient."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.learners.base import Learner
+from cavia.learners.inner import Fast
+from cavia.learners.losses import PointLoss, without_padding
+from cavia.models.base import ContextModel
+from cavia.tasks.batch import shape
+
+CONTEXT = "context"
+
+
+class GaussNewton(Learner):
+    """As CAVIA, only φ adapts, from φ = 0, but by damped Gauss–Newton steps on Σ‖f(x; φ) − y‖² + λ‖φ‖².
+
+    With a model that is linear in φ, one step ends at the minimum: the prediction of a Gaussian process whose kernel
+    is learned. It pays where φ is large and the known points are few; a step takes C predictions of the support
+    points at once and a C × C system for each task. For squared errors only.
+
+    damping:     λ at the start, the variance of the noise over that of φ; the outer loop trains it.
+    inner_steps: more than one, where the model bends.
+
+    >>> learner = GaussNewton(MLP(inputs=1, outputs=1, context=5), loss="mse")
+    >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1))["context"].shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(self, model: ContextModel, loss: str | PointLoss = "mse", damping: float = 1.0, inner_steps: int = 1):
+        super().__init__(model, loss)
+        if loss != "mse":
+            raise CaviaError(f'GaussNewton minimises squared errors: loss must be "mse", got {loss!r}')
+        if model.context == 0:
+            raise CaviaError("GaussNewton adapts context parameters but the model has context=0; give it at least 1")
+        if self.keeps_statistics:
+            raise CaviaError('GaussNewton takes no model with norm="support"; take norm="task" or "running"')
+        self.damping = require_positive("damping", damping)
+        self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
+        like = next(model.parameters(), torch.empty(0))
+        self.log_damping = nn.Parameter(like.new_tensor(math.log(damping)))
+
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        tasks = len(x)
+        context = x.new_zeros(1, self.model.context) if fast is None else fast[CONTEXT]  # [1, C]: the same for all
+        features = self.model.stem(x)
+        target = without_padding(y, mask)
+        for _ in range(steps):
+            prediction = without_padding(self.model.head(features, context.expand(tasks, -1)), mask)
+            slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
+            # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
+            wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
+            damping = self.log_damping.exp() * torch.eye(self.model.context).to(slopes)
+            root = torch.linalg.cholesky(slopes.mT @ slopes + damping)
+            context = torch.cholesky_solve(slopes.mT @ wanted, root).squeeze(-1)
+        return {CONTEXT: context.expand(tasks, -1)}
+
+    def _slopes(self, features: Any, context: Tensor) -> Tensor:
+        """J = ∂f/∂φ at the context [T or 1, C]: [T, K, ..., C]. A model with `slopes` knows it, others are probed."""
+        known: Callable[[Any, Tensor], Tensor] | None = getattr(self.model, "slopes", None)
+        if known:
+            return known(features, context)
+
+        def along(direction: Tensor) -> Tensor:  # [C]
+            head = partial(self.model.head, features)
+            return torch.func.jvp(head, (context,), (direction.expand_as(context),))[1]
+
+        return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
+
+    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        context = fast[CONTEXT]
+        if context.shape != (len(x), self.model.context):
+            raise CaviaError(
+                f"fast['context'] must be {[len(x), self.model.context]} for the {len(x)} tasks of x {shape(x)}, "
+                f"got {shape(context)}"
+            )
+        return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
