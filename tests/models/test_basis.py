@@ -54,6 +54,18 @@ def test_equal_places_are_computed_once_and_give_the_same(tasks, monkeypatch):
     assert torch.autograd.grad(model.head(model.stem(x), context).sum(), x)[0].shape == x.shape
 
 
+def test_places_that_all_tasks_share_are_computed_once(monkeypatch):
+    learner, _ = make()
+    model, seen = learner.model, []
+    x = torch.rand(7, 2, dtype=torch.float64)[[0, 1, 2, 2]].expand(4, 4, 2)
+    context = torch.randn(4, 5, dtype=torch.float64)
+    basis = model.basis
+    monkeypatch.setattr(model, "basis", lambda places: seen.append(len(places)) or basis(places))
+    once = model.head(model.stem(x), context)
+    assert seen == [4]
+    torch.testing.assert_close(once, model(x, context))
+
+
 def test_points_that_only_look_alike_are_told_apart():
     apart = torch.tensor([[2.0**0.5, 0.0], [0.0, 1.0]], dtype=torch.float64)  # both are √2 when weighed by 1 and √2
     points = apart[[0, 1, 0, 0]]

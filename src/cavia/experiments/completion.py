@@ -118,7 +118,10 @@ def build_wave_basis(family: Completion, settings: Settings, seed: int) -> Learn
     """The network beyond the paper, as the principal components of training pictures make it."""
     model = WaveBasis(2, 3, settings.waves, settings.context, settings.wave_hidden)
     whole = family.sample(settings.first_pictures, 1, PIXELS, seeded_generator(seed, "initialise"))
-    return GaussNewton(model, "mse", damping=model.initialise(whole.query_x[0], whole.query_y))
+    damping = model.initialise(whole.query_x[0], whole.query_y)
+    for parameter in (model.constant, model.functions):  # no basis is better; training finds how φ bends
+        parameter.requires_grad_(False)
+    return GaussNewton(model, "mse", damping)
 
 
 def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., Result]) -> Result:
@@ -148,7 +151,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         every=settings.every,
         validation_tasks=settings.validation_pictures,
         validation_query=PIXELS,
-        chunk=settings.chunk,
+        chunk=settings.chunk * (PIXELS // known if known else 1),  # memory grows with the known pixels
     )
 
 

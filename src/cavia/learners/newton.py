@@ -56,9 +56,7 @@ class GaussNewton(Learner):
             slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
-            damping = self.log_damping.exp() * torch.eye(self.model.context).to(slopes)
-            root = torch.linalg.cholesky(slopes.mT @ slopes + damping)
-            context = torch.cholesky_solve(slopes.mT @ wanted, root).squeeze(-1)
+            context = _ridge(slopes, wanted, self.log_damping.exp()).squeeze(-1)
         return {CONTEXT: context.expand(tasks, -1)}
 
     def _slopes(self, features: Any, context: Tensor) -> Tensor:
@@ -81,3 +79,12 @@ class GaussNewton(Learner):
                 f"got {shape(context)}"
             )
         return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
+
+
+def _ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> Tensor:
+    """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → [T, C, 1]."""
+    rows, columns = matrix.shape[1:]
+    diagonal = damping * torch.eye(min(rows, columns)).to(matrix)
+    if rows < columns:  # v = Aᵀ (A Aᵀ + λ)⁻¹ w
+        return matrix.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix @ matrix.mT + diagonal))
+    return torch.cholesky_solve(matrix.mT @ wanted, torch.linalg.cholesky(matrix.mT @ matrix + diagonal))
