@@ -62,11 +62,27 @@ def test_film_scales_and_shifts_each_channel():
         ({"context": 2.5}, "context must be a whole number"),
         ({"at": 3}, "at must name layers from 0 to 2"),
         ({"at": ()}, "at must name layers"),
+        ({"init": "hee"}, "unknown init 'hee'; did you mean 'he'"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(cavia.CaviaError, match=message):
         cavia.MLP(**{"inputs": 1, "outputs": 1} | arguments)
+
+
+def test_with_he_weights_the_signal_keeps_its_size():
+    torch.manual_seed(0)
+    sizes = {}
+    for init in ("torch", "he"):
+        model = cavia.MLP(30, 1, hidden=(200,) * 6, context=2, init=init)
+        kept = []
+        model.layers[-1].register_forward_pre_hook(
+            lambda layer, given, kept=kept: kept.append(given[0].square().mean())
+        )
+        model(torch.randn(1, 100, 30), torch.zeros(1, 2))
+        sizes[init] = kept[0].item()
+    assert 0.3 < sizes["he"] < 3
+    assert sizes["torch"] < 0.1 * sizes["he"]
 
 
 def test_inputs_that_do_not_fit_are_named():

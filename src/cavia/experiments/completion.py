@@ -17,7 +17,7 @@ from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML
 from cavia.learners.newton import GaussNewton
 from cavia.models.basis import WaveBasis
-from cavia.models.mlp import MLP
+from cavia.models.mlp import INITS, MLP
 from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
@@ -36,6 +36,7 @@ class CompletionSettings:
     query: int = PIXELS  # to train on; the wave basis always takes all, which cost it nothing
     hidden: tuple[int, ...] = (128,) * 5
     context: int = 128
+    init: str = "he"
     inner_steps: int = 5
     cavia_lr: float = 1.0
     maml_lr: float = 0.1
@@ -54,10 +55,11 @@ class CompletionSettings:
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes", "cooldown"))
-        for name, known in (("methods", METHODS), ("orders", ORDERS)):
-            for value in getattr(self, name, ()):
-                if value not in known:
-                    raise CaviaError(f"{name} has no {value!r}; {closest(value, known)}")
+        for name, known in (("methods", METHODS), ("orders", ORDERS), ("init", INITS)):
+            value = getattr(self, name, ())
+            for one in value if isinstance(value, tuple) else (value,):
+                if one not in known:
+                    raise CaviaError(f"{name} has no {one!r}; {closest(one, known)}")
         for name in ("train_shots", "query"):
             value = getattr(self, name)
             if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
@@ -106,12 +108,12 @@ def open_pictures(data: Data) -> ImageSet:
 
 def build(method: str, settings: Settings) -> Learner:
     """A new learner of the method."""
-    sizes: dict[str, Any] = {"inputs": 2, "outputs": 3, "hidden": settings.hidden, "context": settings.context}
+    model = MLP(2, 3, settings.hidden, settings.context, init=settings.init)
     if method == "CNP":
-        return CNP(MLP(**sizes), "mse", inputs=2, outputs=3)
+        return CNP(model, "mse", inputs=2, outputs=3)
     if method == "MAML":
-        return MAML(MLP(**sizes), "mse", settings.maml_lr, settings.inner_steps)
-    return CAVIA(MLP(**sizes), "mse", settings.cavia_lr, settings.inner_steps)
+        return MAML(model, "mse", settings.maml_lr, settings.inner_steps)
+    return CAVIA(model, "mse", settings.cavia_lr, settings.inner_steps)
 
 
 def build_wave_basis(family: Completion, settings: Settings, seed: int) -> Learner:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, closest, require_at_least
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat
+
+INITS = ("torch", "he")
 
 
 class MLP(ContextModel):
@@ -16,6 +18,8 @@ class MLP(ContextModel):
     hidden:  width of each hidden layer.
     context: number of context parameters C.
     at:      the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
+    init:    the weights of the hidden layers at the start: "torch", PyTorch's own, or "he", He et al.'s for ReLU,
+             which are about 2.4 times as large; with five layers or so the signal fades without.
 
     >>> model = MLP(inputs=1, outputs=1, hidden=(40, 40), context=5)
     >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
@@ -29,6 +33,7 @@ class MLP(ContextModel):
         hidden: Sequence[int] = (40, 40),
         context: int = 5,
         at: int | Sequence[int] = 0,
+        init: str = "torch",
     ):
         super().__init__()
         if isinstance(hidden, int):
@@ -40,8 +45,17 @@ class MLP(ContextModel):
         require_at_least("context", context, 0)
         if not at or not all(0 <= layer <= len(hidden) for layer in at):
             raise CaviaError(f"at must name layers from 0 to {len(hidden)}, got {at}")
+        if init not in INITS:
+            raise CaviaError(f"unknown init {init!r}; {closest(str(init), INITS)}")
 
-        self.arguments = {"inputs": inputs, "outputs": outputs, "hidden": hidden, "context": context, "at": at}
+        self.arguments = {
+            "inputs": inputs,
+            "outputs": outputs,
+            "hidden": hidden,
+            "context": context,
+            "at": at,
+            "init": init,
+        }
         self.context = context
         self.at = at
         widths = (inputs, *hidden, outputs)
@@ -49,6 +63,9 @@ class MLP(ContextModel):
             Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
             for i in range(len(widths) - 1)
         )
+        if init == "he":
+            for layer in self.layers[:-1]:
+                nn.init.kaiming_normal_(layer.weight)  # type: ignore[arg-type]
 
     def stem(self, x: Tensor) -> Tensor:
         """The layers before the first with context, and that layer's sum over its features."""
