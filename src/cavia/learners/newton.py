@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from cavia.errors import CaviaError, require_at_least, require_positive
 from cavia.learners.base import Learner
+from cavia.learners.gradient import CONTEXT
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import shape
-
-CONTEXT = "context"
 
 
 class GaussNewton(Learner):
