@@ -60,6 +60,8 @@ class WaveBasis(ContextModel):
         self.functions = nn.Parameter(spread * torch.randn(len(self.counts), outputs, context))  # b₁ … b_C
         widths = (context, *hidden, context) if hidden else ()
         self.bends = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise(widths))  # r
+        for layer in self.bends:  # φ is smaller than 1, so weights a little larger than He et al.'s
+            nn.init.normal_(layer.weight, std=2 / layer.in_features**0.5)  # type: ignore[arg-type, operator]
         for parameter in self.bends[-1:].parameters():
             nn.init.zeros_(parameter)
 
