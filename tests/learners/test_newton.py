@@ -130,6 +130,14 @@ def test_bad_arguments_are_named(arguments, message):
         cavia.GaussNewton(**{"model": cavia.MLP(2, 3)} | arguments)
 
 
+def test_a_network_that_is_no_longer_finite_is_one_clear_error():
+    learner, batch = make()
+    with torch.no_grad():
+        learner.model.functions[0] = float("nan")
+    with pytest.raises(cavia.Diverged, match=r"no solution with damping 0.3: .* start with a larger damping"):
+        learner.adapt(batch.support_x, batch.support_y)
+
+
 def test_contexts_of_another_size_are_refused():
     learner, batch = make()
     with pytest.raises(cavia.CaviaError, match=r"must be \[4, 5\] for the 4 tasks"):

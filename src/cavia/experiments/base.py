@@ -1,7 +1,7 @@
 """What an experiment is: cells that are trained and measured one by one, and a summary of them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -95,6 +95,15 @@ def check_numbers(settings: Settings, may_be_zero: Sequence[str] = ()) -> None:
                 require_positive(entry.name, number)
             elif isinstance(number, int):
                 require_at_least(entry.name, number, 0 if entry.name in may_be_zero else 1)
+
+
+def check_choices(settings: Settings, **known: Collection[str]) -> None:
+    """Raise unless each named setting, or every entry of it, is one of those known; a setting may be missing."""
+    for name, choices in known.items():
+        value = getattr(settings, name, ())
+        for one in value if isinstance(value, tuple) else (value,):
+            if one not in choices:
+                raise CaviaError(f"{name} has no {one!r}; {closest(one, choices)}")
 
 
 def as_json(settings: Settings) -> dict[str, Any]:

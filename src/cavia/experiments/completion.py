@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError
 from cavia.evaluation.evaluate import device_of, evaluate
-from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
 from cavia.experiments.completion_summary import METHODS, WAVE_BASIS, faces_summary, table2_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.amortised import CNP
@@ -55,11 +55,7 @@ class CompletionSettings:
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes", "cooldown"))
-        for name, known in (("methods", METHODS), ("orders", ORDERS), ("init", INITS)):
-            value = getattr(self, name, ())
-            for one in value if isinstance(value, tuple) else (value,):
-                if one not in known:
-                    raise CaviaError(f"{name} has no {one!r}; {closest(one, known)}")
+        check_choices(self, methods=METHODS, orders=ORDERS, init=INITS)
         for name in ("train_shots", "query"):
             value = getattr(self, name)
             if max(value if isinstance(value, tuple) else (value,)) > PIXELS:

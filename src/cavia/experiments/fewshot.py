@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.evaluation.probes import contexts, neighbour_agreement, plane
-from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
 from cavia.experiments.fewshot_summary import omniglot_summary, table3_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.base import Learner
@@ -71,11 +71,7 @@ class FewShotSettings:
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes", "cooldown"))
-        for name, known in (("methods", METHODS), ("norm", NORMS), ("shrink", SHRINKS)):
-            value = getattr(self, name)
-            for one in value if isinstance(value, tuple) else (value,):
-                if one not in known:
-                    raise CaviaError(f"{name} has no {one!r}; {closest(one, known)}")
+        check_choices(self, methods=METHODS, norm=NORMS, shrink=SHRINKS)
 
 
 # Data

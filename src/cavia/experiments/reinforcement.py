@@ -12,10 +12,9 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity, model_path
 from cavia.envs.extra import extra
 from cavia.envs.navigation import Navigation
-from cavia.errors import CaviaError, closest
 from cavia.evaluation.probes import linear_r2
 from cavia.evaluation.returns import Returns, evaluate_returns
-from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_numbers
+from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
 from cavia.experiments.reinforcement_summary import embedding_summary, rates_summary, updates_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.gradient import CAVIA, MAML, GradientLearner
@@ -77,9 +76,7 @@ class UpdatesSettings(PolicySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for method in self.methods:
-            if method not in METHODS:
-                raise CaviaError(f"methods has no {method!r}; {closest(method, METHODS)}")
+        check_choices(self, methods=METHODS)
 
 
 @dataclass(frozen=True)

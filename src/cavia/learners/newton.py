@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, Diverged, require_at_least, require_positive
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CONTEXT
 from cavia.learners.inner import Fast
@@ -84,6 +84,12 @@ def _ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> Tensor:
     """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → [T, C, 1]."""
     rows, columns = matrix.shape[1:]
     diagonal = damping * torch.eye(min(rows, columns)).to(matrix)
-    if rows < columns:  # v = Aᵀ (A Aᵀ + λ)⁻¹ w
-        return matrix.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix @ matrix.mT + diagonal))
-    return torch.cholesky_solve(matrix.mT @ wanted, torch.linalg.cholesky(matrix.mT @ matrix + diagonal))
+    try:
+        if rows < columns:  # v = Aᵀ (A Aᵀ + λ)⁻¹ w
+            return matrix.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix @ matrix.mT + diagonal))
+        return torch.cholesky_solve(matrix.mT @ wanted, torch.linalg.cholesky(matrix.mT @ matrix + diagonal))
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise Diverged(
+            f"the Gauss–Newton step has no solution with damping {damping.item():g}: the network's derivative by the "
+            "context is not finite, or too large for it; start with a larger damping, or train with a smaller lr"
+        ) from error

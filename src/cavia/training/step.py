@@ -55,7 +55,7 @@ class MetaStep:
         self.compiled = compiled
         if compiled:
             torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
-        # On a CPU the compiled kernels of a small step are so short that calling them from C++ saves a fifth of it.
+        # On a CPU the compiled kernels of a small step are so short that calling them from Python would show.
         options = {"cpp_wrapper": True} if self.lr.device.type == "cpu" else None
         compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False, options=options)
         wrap: Any = compiler if compiled else lambda function: function
