@@ -27,11 +27,15 @@ class TaskNorm(nn.Module):
     def forward(self, h: Tensor, statistics: Tensor | None = None) -> Tensor:
         """h [T, N, channels, H, W] and, unless they are the points' own, statistics [T, 2, channels] → shape of h."""
         if statistics is None:  # task by task: PyTorch's fused kernel is faster than a batch of plain operations
-            each = [batch_norm(x, None, None, self.weight, self.bias, True, 0.0, EPSILON) for x in h]
-            return each[0].unsqueeze(0) if len(h) == 1 else torch.stack(each)
+            if len(h) == 1:  # no unbind, whose backward copies the gradient
+                return self._fused(h.squeeze(0)).unsqueeze(0)
+            return torch.stack([self._fused(x) for x in h])
         mean, variance = statistics.unbind(1)  # each [T, channels]
         scale = self.weight * torch.rsqrt(variance + EPSILON)
         return h * _per_channel(scale) + _per_channel(self.bias - mean * scale)
+
+    def _fused(self, h: Tensor) -> Tensor:  # of one task
+        return batch_norm(h, None, None, self.weight, self.bias, True, 0.0, EPSILON)
 
 
 def _per_channel(values: Tensor) -> Tensor:
