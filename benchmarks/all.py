@@ -24,7 +24,7 @@ from peers.work import QUICK, WORK
 from steps import machine
 
 HERE = Path(__file__).parent
-OWN_PAGES = ("sine.py", "completion.py", "fewshot.py", "simulator.py", "trpo.py", "store.py")
+OWN_PAGES = ("sine.py", "completion.py", "fewshot.py", "fewshot_memory.py", "simulator.py", "trpo.py", "store.py")
 
 
 def part(script: str, *arguments: str) -> dict[str, Any]:

@@ -1,19 +1,16 @@
 """A few-shot meta-step against the task-by-task recipe: ratios of times measured interleaved in one run.
 
-    python benchmarks/fewshot.py [--rounds 5] [--wide] [--out results/benchmarks]
+    python benchmarks/fewshot.py [--rounds 5] [--out results/benchmarks]
 
 CAVIA on 84×84 pictures, 5 ways, 15 queries of each class, 2 inner steps, 32 filters, one thread; 4 tasks with 1 shot, 2
 tasks with 5. The recipe adapts one task after another with tensors in PyTorch's usual layout. Both must find the same
-meta-gradient before anything is timed. --wide adds a few steps with 128 and 512 filters; they take minutes.
+meta-gradient before anything is timed. What wider networks and first order cost: fewshot_memory.py.
 """
 
 import argparse
 import copy
-import multiprocessing
 import statistics
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import cavia
-from cavia.allocator import keep_freed_memory
 from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 from interleaved import (
@@ -35,7 +31,6 @@ from interleaved import (
     keeping_memory,
     matrix_product,
     milliseconds,
-    raised_peak,
     returning_memory,
     spread,
     times_faster,
@@ -181,54 +176,17 @@ def measure(shots: int, tasks: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def peak_memory(filters: int, chunk: int, first_order: bool) -> tuple[float, float]:
-    """MB that a step with 4 tasks raises the peak of a new process by, and its seconds the second time."""
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    batch, step = pictures(1, 4), MetaStep(learner(filters, first_order), LR, CLIP)
-    raised = raised_peak(partial(our_gradient, step, batch, chunk))
-    start = time.perf_counter()
-    our_gradient(step, batch, chunk)
-    return raised, round(time.perf_counter() - start, 2)
-
-
-def peak_memories(wide: bool) -> list[dict[str, Any]]:
-    """To be measured first: a process inherits the peak of the one that starts it."""
-    cases = [(32, 4, False), (32, 1, False), (32, 1, True)]
-    cases += [(128, 4, False), (128, 1, False), (512, 1, False), (512, 1, True)] if wide else []
-    found = []
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        for filters, chunk, first_order in cases:
-            megabytes, seconds = pool.submit(peak_memory, filters, chunk, first_order).result()
-            case = {"filters": filters, "chunk": chunk, "first_order": first_order}
-            found.append(case | {"peak_memory_mb": megabytes, "seconds": seconds})
-            print(found[-1], flush=True)
-    return found
-
-
 def markdown(found: dict[str, Any]) -> str:
     sections = "\n".join(_section(case, part) for case, part in found["cases"].items())
-    memory = "\n".join(
-        f"| {row['filters']} | {row['chunk']} | {'yes' if row['first_order'] else 'no'} | {row['peak_memory_mb']:.0f} "
-        f"| {row['seconds']:g} |"
-        for row in found["memory"]
-    )
     return f"""# Few-shot meta-step: how much faster than the task-by-task recipe
 
-`python benchmarks/fewshot.py --rounds {found["rounds"]}{" --wide" if found["wide"] else ""}`: CAVIA, 84×84 pictures,
+`python benchmarks/fewshot.py --rounds {found["rounds"]}`: CAVIA, 84×84 pictures,
 5 ways, 15 queries of each class, 2 inner steps, 32 filters, one thread; medians of {found["rounds"]} interleaved
 rounds. Compare the ratios, not the times: the machine is shared. Our step takes one task at a time, channels last, and
 keeps freed memory for the next tensor, as `cavia.fit` does; the recipe is timed as it is, and with memory kept.
 The peak is that of a product of two {SIDE}×{SIDE} matrices in the same round.
 
 {sections}
-## Memory and time of a step with 4 tasks, 1 shot
-
-| filters | tasks at a time | first order | MB | seconds |
-|---|---|---|---|---|
-{memory}
-
-How far the step raises the peak of a new process; the time is that of one step, not interleaved with anything.
 """
 
 
@@ -257,13 +215,11 @@ def _section(case: str, part: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--wide", action="store_true", help="128 and 512 filters, too")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    memory = peak_memories(options.wide)
     cases = {f"{shots}-shot, {tasks} tasks": measure(shots, tasks, options.rounds) for shots, tasks in CASES}
-    found = {"rounds": options.rounds, "wide": options.wide, "cases": cases, "memory": memory}
+    found = {"rounds": options.rounds, "cases": cases}
     write_json(options.out / "fewshot.json", found)
     write_atomically(options.out / "fewshot.md", markdown(found).encode())
     print(markdown(found))

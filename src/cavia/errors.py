@@ -42,6 +42,12 @@ def require_at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def require_one_of(name: str, value: Any, known: Any) -> None:
+    """An error that names the nearest of the known values unless `value` is one of them."""
+    if value not in known:
+        raise CaviaError(f"unknown {name} {value!r}; {closest(str(value), known)}")
+
+
 def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Real):

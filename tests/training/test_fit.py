@@ -28,18 +28,15 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert not torch.equal(results[0]["model.layers.0.weight"], results[2]["model.layers.0.weight"])
 
 
-@pytest.mark.parametrize("norm", [None, 0.3])
-def test_adam_equals_torch_optim(norm):
+def test_adam_equals_torch_optim():
     ours, theirs = make(), make()
-    train(ours, 15, validation_tasks=0, clip=0.5, clip_norm=norm)
+    train(ours, 15, validation_tasks=0, clip=0.5)
     optimiser = torch.optim.Adam(theirs.parameters(), lr=1e-3)
     generator = cavia.tasks.batch.seeded_generator(0, "train")
     for _ in range(15):
         optimiser.zero_grad()
         theirs.task_losses(cavia.Sine().sample(4, 10, 10, generator)).mean().backward()
         torch.nn.utils.clip_grad_value_(theirs.parameters(), 0.5)
-        if norm:
-            assert torch.nn.utils.clip_grad_norm_(theirs.parameters(), norm) > norm
         optimiser.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

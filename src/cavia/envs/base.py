@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import SPLITS, shape
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -56,8 +56,7 @@ class TaskEnv(ABC):
     def sample_tasks(self, count: int, generator: torch.Generator, split: str = "train") -> Tensor:
         """`count` tasks, [T, *task_shape]: random in "train", spread evenly in "val", a fixed even set in "test"."""
         require_at_least("count", count, 1)
-        if split not in SPLITS:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, SPLITS)
         return self._draw(count, generator, split)
 
     def reset(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cavia.envs.base import Step, TaskEnv, spread
 from cavia.envs.simulator import Unstable, make_simulator
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import shape
 
 FRAME_SKIP = 5
@@ -47,8 +47,7 @@ class Cheetah(TaskEnv):
         threads: int | None = None,
         warmstart: bool = True,
     ):
-        if observation not in OBSERVATIONS:
-            raise CaviaError(f"unknown observation {observation!r}; {closest(observation, OBSERVATIONS)}")
+        require_one_of("observation", observation, OBSERVATIONS)
         self.horizon = require_at_least("horizon", horizon, 1)
         self.observation, self.observations = observation, OBSERVATIONS[observation]
         self._made_with = {"observation": observation, "backend": backend, "warmstart": warmstart}

@@ -81,17 +81,17 @@ def _rows(settings: Settings, results: list[Result], columns: list[tuple[int, in
         for method in settings.methods:
             groups = [_of(results, method=method, filters=filters, ways=ways, shots=shots) for ways, shots in columns]
             published = [known.get((method, filters), {}).get(k) if ways == 5 else None for ways, k in columns]
-            cells = [_cell(group, one) for group, one in zip(groups, published, strict=True)]
+            cells = [_cell(group, one, bool(known)) for group, one in zip(groups, published, strict=True)]
             rows.append({"label": _label(method, filters), "cells": cells})
     return rows
 
 
-def _cell(group: list[Result], published: tuple[float, float | None] | None) -> Result | None:
-    """Our mean over seeds beside the paper's number."""
+def _cell(group: list[Result], published: tuple[float, float | None] | None, is_of_paper: bool) -> Result | None:
+    """Our mean over seeds, beside the paper's number where there is one."""
     if not group:
         return None
     ours = {"mean": _mean(group, "accuracy"), "interval": _mean(group, "interval")}
-    cell: Result = {"ours": ours, "paper": None, "note": "; ".join(_training(r, published is not None) for r in group)}
+    cell: Result = {"ours": ours, "paper": None, "note": "; ".join(_training(r, is_of_paper) for r in group)}
     if published:
         cell["paper"] = {"mean": published[0], "interval": published[1]}
         cell["verdict"] = verdict(ours["mean"], ours["interval"], *published, higher_is_better=True, digits=2)
@@ -105,11 +105,11 @@ def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int)
     return {"ours": None, "paper": {"mean": mean, "interval": interval}}
 
 
-def _training(result: Result, is_in_paper: bool) -> str:
+def _training(result: Result, is_of_paper: bool) -> str:
     per_iteration = result["seconds"] / result["iterations"]
     done = f"best at iteration {result['best_iteration']} of {result['iterations']}, {per_iteration:.2g} s each"
     hours = per_iteration * PAPER_ITERATIONS / 3600
-    return f"{done}; {PAPER_ITERATIONS:,} would take {hours:.1f} h" if is_in_paper else done
+    return f"{done}; {PAPER_ITERATIONS:,} would take {hours:.1f} h" if is_of_paper else done
 
 
 def _table(settings: Settings, columns: list[tuple[int, int]], rows: list[Result], note: str) -> Result:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from torch import Tensor
 from torch.nn import functional
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError, require_one_of
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 
 PointLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (prediction [T, N, ...], target) → [T, N]
@@ -66,8 +66,7 @@ def find_loss(loss: str | PointLoss) -> PointLoss:
     """The loss of that name, or the callable itself."""
     if callable(loss):
         return loss
-    if loss not in LOSSES:
-        raise CaviaError(f"unknown loss {loss!r}; {closest(str(loss), LOSSES)}")
+    require_one_of("loss", loss, LOSSES)
     return LOSSES[loss]
 
 

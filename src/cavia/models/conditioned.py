@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from cavia.errors import CaviaError, closest, nearest, require_at_least
+from cavia.errors import CaviaError, nearest, require_at_least, require_one_of
 from cavia.models.base import ContextModel
 
 KINDS = ("film", "concat")
@@ -109,8 +109,7 @@ class Conditioned(ContextModel):
     ):
         super().__init__()
         self.context = require_at_least("context", context, 0)
-        if how not in KINDS:
-            raise CaviaError(f"unknown how {how!r}; {closest(str(how), KINDS)}")
+        require_one_of("how", how, KINDS)
         found = [site if isinstance(site, Site) else Site(**site) for site in sites]
         self.arguments = {
             "context": context,
@@ -260,8 +259,8 @@ def _checked_norm(norm: str | None, module: nn.Module) -> str | None:
             f'{next(iter(norms))!r} is a batch norm, whose statistics would mix tasks; say norm="task" (statistics of '
             'each task\'s own points) or norm="frozen" (the running statistics that the module has)'
         )
-    if norm is not None and norm not in NORMS:
-        raise CaviaError(f"unknown norm {norm!r}; {closest(str(norm), NORMS)}")
+    if norm is not None:
+        require_one_of("norm", norm, NORMS)
     if norm == "frozen":
         for name, layer in norms.items():
             if layer.running_mean is None:

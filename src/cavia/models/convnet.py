@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.models.base import NormedModel
 from cavia.models.conditioning import FiLM
 from cavia.models.norm import TaskNorm
@@ -56,8 +56,7 @@ class ConvNet(NormedModel):
         if not film or not all(1 <= block <= BLOCKS for block in film):
             raise CaviaError(f"film must name blocks from 1 to {BLOCKS}, got {film}")
         for name, choice, known in (("norm", norm, NORMS), ("shrink", shrink, SHRINKS)):
-            if choice not in known:
-                raise CaviaError(f"unknown {name} {choice!r}; {closest(str(choice), known)}")
+            require_one_of(name, choice, known)
         self.arguments = {
             "ways": ways,
             "filters": filters,

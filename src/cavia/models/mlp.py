@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat
 
@@ -45,8 +45,7 @@ class MLP(ContextModel):
         require_at_least("context", context, 0)
         if not at or not all(0 <= layer <= len(hidden) for layer in at):
             raise CaviaError(f"at must name layers from 0 to {len(hidden)}, got {at}")
-        if init not in INITS:
-            raise CaviaError(f"unknown init {init!r}; {closest(str(init), INITS)}")
+        require_one_of("init", init, INITS)
 
         self.arguments = {
             "inputs": inputs,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import TaskBatch
 from cavia.tasks.images import ImageSet, read_images
 
@@ -34,8 +34,7 @@ class Completion:
         self, images: ImageSet | str | os.PathLike[str] | np.ndarray, size: int = 32, order: str = "random"
     ) -> None:
         require_at_least("size", size, 2)
-        if order not in ORDERS:
-            raise CaviaError(f"unknown order {order!r}; {closest(str(order), ORDERS)}")
+        require_one_of("order", order, ORDERS)
         if isinstance(images, np.ndarray):
             images = ImageSet.from_array(images)
         elif not isinstance(images, ImageSet):

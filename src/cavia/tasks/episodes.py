@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import SPLITS, TaskBatch
 from cavia.tasks.images import ImageSet
 from cavia.tasks.labelled import read_classes
@@ -109,8 +109,7 @@ class Episodes:
         four times that index, plus the number of quarter turns.
         """
         require_at_least("tasks", tasks, 1)
-        if split not in SPLITS:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, SPLITS)
         shots = self._per_class("support", self.support if support is None else support)
         queries = self._per_class("query", self.query if query is None else query)
         self._check_enough(split, shots + queries)

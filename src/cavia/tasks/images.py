@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError, require_one_of
 from cavia.tasks.batch import SPLITS
 from cavia.tasks.decoded import Picture, decode
 
@@ -75,8 +75,7 @@ class ImageSet:
 
     def of(self, split: str) -> np.ndarray:
         """The pictures [N, size, size, 3] of a split, which must have some."""
-        if split not in self.pixels:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, self.pixels)
         if not len(self.pixels[split]):
             counts = ", ".join(f"{name} {len(array)}" for name, array in self.pixels.items())
             raise CaviaError(f"the split {split!r} of {self.source} has no pictures ({counts})")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import SPLITS, TaskBatch, seeded_generator, shape
 from cavia.tasks.encoding import Encoding, fit_encoding
 from cavia.tasks.table import column, names, read_table
@@ -138,8 +138,7 @@ class Tasks:
         require_at_least("tasks", tasks, 1)
         require_at_least("support", support, 1)
         require_at_least("query", query, 1)
-        if split not in SPLITS:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, SPLITS)
         members = self.members[split]
         if not len(members):
             raise CaviaError(
@@ -208,8 +207,7 @@ def _given_splits(
     known: Sequence[str], splits: Mapping[str, Sequence[Any]], dropped: Sequence[str]
 ) -> dict[str, list[str]]:
     for split in splits:
-        if split not in SPLITS:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, SPLITS)
     found = {split: [str(name) for name in splits.get(split, ())] for split in SPLITS}
     seen: set[str] = set()
     for split, chosen in found.items():
@@ -270,8 +268,7 @@ def _check_choices(order: str, too_small: str) -> None:
         ("order", order, ("random", "ordered")),
         ("too_small", too_small, ("refuse", "drop")),
     ):
-        if value not in known:
-            raise CaviaError(f"unknown {what} {value!r}; {closest(str(value), known)}")
+        require_one_of(what, value, known)
 
 
 def _listed(small: Mapping[str, int]) -> str:

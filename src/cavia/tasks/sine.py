@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cavia.errors import CaviaError, closest, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import SPLITS, TaskBatch
 
 
@@ -43,8 +43,7 @@ class Sine:
         require_at_least("tasks", tasks, 1)
         require_at_least("support", support, 1)
         require_at_least("query", query, 1)
-        if split not in SPLITS:
-            raise CaviaError(f"unknown split {split!r}; {closest(split, SPLITS)}")
+        require_one_of("split", split, SPLITS)
 
         def uniform(low_high: tuple[float, float], *size: int) -> torch.Tensor:
             low, high = low_high

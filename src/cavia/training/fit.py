@@ -42,7 +42,6 @@ def fit(
     lr_decay_every: int = 5000,
     cooldown: float = 0.0,
     clip: float | None = 10.0,
-    clip_norm: float | None = None,
     seed: int = 0,
     every: int = 500,
     validation_tasks: int = 100,
@@ -62,7 +61,6 @@ def fit(
     lr, lr_decay:        outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
     cooldown:            share of the run, at its end, in which the rate also falls linearly to 0.
     clip:                every element of the meta-gradient is clamped to ±clip; None: not at all.
-    clip_norm:           a meta-gradient that is longer is shortened to this length; None: not at all.
     seed:                which tasks are drawn; the same seed gives the same run.
     every:               iterations between lines in metrics.jsonl, validations and checkpoints.
     validation_tasks:    tasks of the split "val" that select the best model, which the learner holds at the end;
@@ -95,7 +93,6 @@ def fit(
         lr_decay_every,
         cooldown,
         clip,
-        clip_norm,
         seed,
         every,
         validation_tasks,
@@ -109,7 +106,7 @@ def fit(
     keep_freed_memory()
     with folder.lock() if folder else nullcontext(), stop_requests() as stop:
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
-        run.step = MetaStep(learner, lr, clip, chunk, use_compiler, clip_norm)
+        run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
         run.resume()
         with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
@@ -211,5 +208,5 @@ class _Run(Run):
 
 
 def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without settings that are off and that earlier versions did not have: their run folders go on."""
-    return {name: value for name, value in settings.items() if name not in ("cooldown", "clip_norm") or value}
+    """Without a setting that is off and that earlier versions did not have: their run folders go on."""
+    return {name: value for name, value in settings.items() if name != "cooldown" or value}

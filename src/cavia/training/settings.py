@@ -18,7 +18,6 @@ class FitSettings:
     lr_decay_every: int
     cooldown: float
     clip: float | None
-    clip_norm: float | None
     seed: int
     every: int
     validation_tasks: int
@@ -29,7 +28,7 @@ class FitSettings:
             require_at_least(name, getattr(self, name), 1)
         for name in ("query", "validation_query", "validation_tasks", "seed"):
             require_at_least(name, getattr(self, name), 0)
-        for name in ("lr", "lr_decay", *(name for name in ("clip", "clip_norm") if getattr(self, name) is not None)):
+        for name in ("lr", "lr_decay", *(["clip"] if self.clip is not None else [])):
             require_positive(name, getattr(self, name))
         for count in self.support_counts:
             require_at_least("support", count, 1)

@@ -22,7 +22,6 @@ class MetaStep:
     lr:    outer learning rate β, a tensor that may change between calls.
     clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
-    norm:  a longer meta-gradient is shortened to this length; None: not at all.
 
     Adam is written out because torch.optim breaks the graph, and the whole step compiled as one is what is fast.
     """
@@ -34,11 +33,9 @@ class MetaStep:
         clip: float | None = None,
         chunk: int | None = None,
         compiled: bool = False,
-        norm: float | None = None,
     ):
         self.learner = learner
-        self.clip, self.norm = clip, norm
-        self.chunk = chunk
+        self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
         if not self.parameters:
@@ -116,8 +113,6 @@ class MetaStep:
         """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam."""
         if self.clip is not None:
             gradient = gradient.clamp(-self.clip, self.clip)
-        if self.norm is not None:
-            gradient = gradient * (self.norm / gradient.norm()).clamp(max=1.0)
         self.count.add_(1)
         self.first_moment.lerp_(gradient, 1 - BETA1)
         self.second_moment.lerp_(gradient.square(), 1 - BETA2)
