@@ -54,14 +54,16 @@ class Budget:
 
 def measure(budget: Budget) -> dict[str, Any]:
     """All parts, one after another."""
-    timing = ("--rounds", str(budget.rounds), "--seconds", str(budget.seconds))
+    seconds = ("--seconds", str(budget.seconds))
+    timing = ("--rounds", str(budget.rounds), *seconds)
+    rounds = {name: ("--rounds", str(min(budget.rounds, WORK[name].rounds))) for name in budget.works}
     without = ("--without", *budget.without)
     starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
     return {
         "date": date.today().isoformat(),
         "machine": machine(),
         "missing_peers": missing(),
-        "steps": {name: part("steps.py", "--work", name, *timing, *without) for name in budget.works},
+        "steps": {name: part("steps.py", "--work", name, *rounds[name], *seconds, *without) for name in budget.works},
         "adapting": part("adapting.py", *timing),
         "growth": part("growth.py", "--largest", str(budget.largest), *timing)["axes"],
         "startup": part("startup.py", "--rounds", str(budget.rounds), *starts, *without),

@@ -21,6 +21,7 @@ class Work:
     batch:    seed → a batch of tasks.
     chunk:    how many tasks our own step takes at a time; None: all.
     compiled: whether our own step is worth compiling.
+    rounds:   at most so many; a step of seconds is not measured as often as one of milliseconds.
     dtype:    in which the entrants' results are compared: float64 where rounding decides what a max-pool takes.
     """
 
@@ -32,6 +33,7 @@ class Work:
     inner_steps: int
     chunk: int | None = None
     compiled: bool = True
+    rounds: int = 9
     dtype: torch.dtype = torch.float32
 
     def new_model(self) -> ContextModel:
@@ -88,8 +90,8 @@ def _conv(method: str, filters: int, shots: int, tasks: int) -> Work:
     context, rate = (100, fewshot.INNER_LR) if method == "CAVIA" else (0, 0.01)
     model = partial(cavia.ConvNet, fewshot.WAYS, filters, context=context)
     batch = partial(conv_batch, shots=shots, tasks=tasks)
-    kind = torch.float64
-    return Work(method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS, 1, compiled=False, dtype=kind)
+    rounds, kind = (9 if filters < 128 else 3), torch.float64
+    return Work(method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS, 1, False, rounds, kind)
 
 
 WORK: Mapping[str, Work] = MappingProxyType(
