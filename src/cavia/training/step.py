@@ -52,13 +52,19 @@ class MetaStep:
         self.compiled = compiled
         if compiled:
             torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
-        # On a CPU the compiled kernels of a small step are so short that calling them from Python would show.
-        options = {"cpp_wrapper": True} if self.lr.device.type == "cpu" else None
-        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False, options=options)
+        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False, options=self._compiler_options())
         wrap: Any = compiler if compiled else lambda function: function
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
         self._update: Callable[[Tensor], None] = wrap(self.update)
+
+    def _compiler_options(self) -> dict[str, Any]:
+        if not self.compiled or self.lr.device.type != "cpu":
+            return {}
+        from cavia.training.compiling import ThinProducts
+
+        # The compiled kernels of a small step are so short that calling them from Python would show.
+        return {"cpp_wrapper": True, "post_grad_custom_pre_pass": ThinProducts()}
 
     def __call__(self, batch: TaskBatch) -> Tensor:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
