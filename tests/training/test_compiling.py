@@ -1,10 +1,12 @@
-"""What the compiler is told: thin products are the same products."""
+"""A compiled step is the eager one, whatever the batch; thin products are the same products."""
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import cavia
 from cavia.training.compiling import SMALL, ThinProducts
+from cavia.training.step import MetaStep
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.addmm.default)
@@ -18,7 +20,7 @@ def passed(function, *inputs):
     return traced, sum(node.target in PRODUCTS for node in traced.graph.nodes)
 
 
-@pytest.mark.parametrize("m, k, n", [(7, 1, 5), (7, 5, 1), (1, 7, 5), (1, 7, 1), (1, 1, 5), (1, 1, 1)])
+@pytest.mark.parametrize(("m", "k", "n"), [(7, 1, 5), (7, 5, 1), (1, 7, 5), (1, 7, 1), (1, 1, 5), (1, 1, 1)])
 @pytest.mark.parametrize("bias", ["none", "row", "one"])
 def test_a_thin_product_becomes_sums_with_the_same_value_and_shape(m, k, n, bias):
     a, b = torch.randn(k, m, dtype=torch.float64).t(), torch.randn(k, n, dtype=torch.float64)
@@ -39,7 +41,7 @@ def test_the_meta_values_of_the_new_nodes_are_right():
 
 
 @pytest.mark.parametrize(
-    "a, b",
+    ("a", "b"),
     [
         (torch.randn(7, 5), torch.randn(5, 3)),
         (torch.randn(SMALL, 2), torch.randn(2, 1)),
@@ -59,3 +61,57 @@ def test_scaled_products_stay():
 
     _, left = passed(function, torch.randn(7, 1), torch.randn(1, 3), torch.randn(3))
     assert left == 1
+
+
+def padded(tasks: int, points: int) -> cavia.TaskBatch:
+    """Sine curves of which the last has only half of its support points."""
+    batch = cavia.Sine().sample(tasks, points, points, torch.Generator().manual_seed(points))
+    mask = torch.ones(tasks, points, dtype=torch.bool)
+    mask[-1, points // 2 :] = False
+    return cavia.TaskBatch(batch.support_x, batch.support_y, batch.query_x, batch.query_y, support_mask=mask)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_steps_with_changing_batches_rates_and_frozen_weights_equal_eager_ones(chunk):
+    batches = [cavia.Sine().sample(3, n, 4, torch.Generator().manual_seed(n)) for n in (5, 2, 5)] + [padded(3, 4)]
+    learners = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = cavia.MLP(1, 1, hidden=(6,), context=2)
+        model.layers[-1].bias.requires_grad_(False)
+        learners.append(cavia.CAVIA(model, "mse"))
+        step = MetaStep(learners[-1], lr=0.01, clip=1.0, chunk=chunk, compiled=compiled)
+        for number, batch in enumerate(batches):
+            step.lr.fill_(0.01 / (1 + number))
+            loss = step(batch)
+    eager, compiled_ = (torch.nn.utils.parameters_to_vector(learner.parameters()) for learner in learners)
+    torch.testing.assert_close(compiled_, eager)
+    assert loss.shape == ()
+    assert not loss.requires_grad
+    assert step.count.item() == len(batches)
+
+
+def test_dropout_stays_random_when_compiled():
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(1, 20), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(20, 1)
+    )
+    learner = cavia.CAVIA(cavia.condition(network, at="0", context=2, example=torch.zeros(1, 1)), "mse")
+    step = MetaStep(learner, lr=1e-9, compiled=True)
+    batch = cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
+    assert len({round(step(batch).item(), 4) for _ in range(4)}) == 4
+
+
+def test_a_failed_trace_leaves_the_step_as_it_was():
+    def data_dependent(prediction, target):
+        assert prediction.sum() < 1e9  # no trace can know
+        return (prediction - target).square().mean(-1)
+
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6,), context=2), data_dependent)
+    step = MetaStep(learner, lr=0.01, compiled=True)
+    before = [value.data_ptr() for value in step._tensors()]
+    with pytest.raises(Exception, match=r".+"):
+        step(cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0)))
+    assert [value.data_ptr() for value in step._tensors()] == before
+    assert not torch.compiler.is_compiling()
+    assert step.count.item() == 0

@@ -144,13 +144,10 @@ def test_bad_settings_are_named(changes, message):
 
 
 def test_failed_compilation_falls_back_and_says_why(monkeypatch):
-    def broken(function, **options):
-        def fail(*arguments):
-            raise RuntimeError("no C++ compiler found\nand more")
+    def broken(*arguments):
+        raise RuntimeError("no C++ compiler found\nand more")
 
-        return fail
-
-    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", broken)
     monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
     learner, other = make(), make()
     with pytest.warns(UserWarning, match="runs uncompiled: no C"):
@@ -159,6 +156,33 @@ def test_failed_compilation_falls_back_and_says_why(monkeypatch):
     assert_same(weights(learner), weights(other))
     with pytest.raises(RuntimeError, match=r"no C\+\+ compiler"):
         train(make(), 10, compile=True)
+
+
+class OwnNetwork(cavia.MLP):
+    """A class whose code `fit` does not know."""
+
+
+@pytest.mark.parametrize(
+    ("network", "loss", "message"),
+    [
+        (OwnNetwork(1, 1, hidden=(4,), context=2), "mse", "runs uncompiled: OwnNetwork is your own code"),
+        (cavia.MLP(1, 1, hidden=(4,), context=2), lambda y, t: (y - t).abs().mean(-1), "the loss is your own code"),
+    ],
+    ids=["network", "loss"],
+)
+def test_own_code_is_compiled_only_when_told(network, loss, message, monkeypatch):
+    monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
+    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", None)  # not to be called
+    with pytest.warns(UserWarning, match=message):
+        train(cavia.CAVIA(network, loss), 10, compile="auto")
+
+
+def test_convolutions_are_not_compiled_by_themselves(monkeypatch):
+    monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 2)
+    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", None)
+    glyphs = cavia.Episodes(cavia.synthetic_glyphs(4, 4, 4, 4), ways=2, shots=1, queries=1, channels=1)
+    learner = cavia.CAVIA(cavia.ConvNet(2, 4, 28, 1, context=2), "cross_entropy")
+    cavia.fit(learner, glyphs, 2, tasks_per_batch=2, validation_tasks=0, progress=False)
 
 
 def test_plain_lines_without_a_terminal(capsys):

@@ -1,6 +1,7 @@
 """The loop around the meta-step: validation, metrics, checkpoints, resuming, stopping."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd
 
 from cavia.allocator import keep_freed_memory
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
@@ -70,7 +72,9 @@ def fit(
     minutes:             end the run after so many minutes, validation included, if `iterations` are not done by then:
                          minutes that the processor worked on it, on a GPU by the clock. Such a run is not the same
                          to the bit when it is run again.
-    compile:             True, False, or "auto": compile the whole step if the run is long, or say why not.
+    compile:             compile the whole step into one graph: True, False, or "auto", if the run is long and it pays,
+                         or say why not. What the network and the loss compute must then depend on nothing but
+                         their inputs and weights: a Python value that changes between steps stays what it was.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
     progress:            show a bar (lines when not in a terminal), or a function that is given a `Progress`.
@@ -100,7 +104,7 @@ def fit(
     )
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     is_long = iterations >= WORTH_COMPILING and (minutes is None or minutes >= WORTH_COMPILING_MINUTES)
-    use_compiler = compile is True or (compile == "auto" and is_long)
+    use_compiler = compile is True or (compile == "auto" and is_long and _is_worth_compiling(learner))
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     keep_freed_memory()
@@ -205,6 +209,18 @@ class _Run(Run):
         score = sum(result.mean[-1].item() for result in results) / len(results)
         self.keep_if_best(score, results[0].higher_is_better)
         return score
+
+
+def _is_worth_compiling(learner: Learner) -> bool:
+    """Whether a long run is compiled without being told to; warns where only the caller can tell."""
+    own = [module for module in learner.modules() if type(module).__module__.split(".")[0] not in ("torch", "cavia")]
+    if own or callable(learner.loss):
+        what = f"{type(own[0]).__name__} is" if own else "the loss is"
+        why = "say compile=True if it computes the same from the same inputs and weights at every step"
+        warnings.warn(f"the meta-step runs uncompiled: {what} your own code; {why}", stacklevel=3)
+        return False
+    on_cpu = device_of(learner).type == "cpu"
+    return not (on_cpu and any(isinstance(module, _ConvNd) for module in learner.modules()))  # it would be slower
 
 
 def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """One outer iteration, written so that the whole of it compiles into one graph."""
 
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ class MetaStep:
     clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
 
-    Adam is written out because torch.optim breaks the graph, and the whole step compiled as one is what is fast.
+    Adam is written out so that the whole step compiles into one graph, which is what is fast.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class MetaStep:
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
         if not self.parameters:
             raise CaviaError(f"{type(learner).__name__} has no parameters that require a gradient: nothing to train")
+        named = dict(learner.named_parameters()) | dict(learner.named_buffers())
+        self.fixed = {name: value.detach() for name, value in named.items() if name not in self.parameters}
         like = next(iter(self.parameters.values()))
         self.lr = like.new_tensor(lr)
         self.count = like.new_zeros(())
@@ -50,21 +52,35 @@ class MetaStep:
 
     def _compile(self, compiled: bool) -> None:
         self.compiled = compiled
-        if compiled:
-            torch.compiler.reset()  # earlier steps are finished; their graphs would count against the limit
-        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False, options=self._compiler_options())
-        wrap: Any = compiler if compiled else lambda function: function
+        wrap: Any = self._one_graph if compiled else lambda function: function
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
         self._update: Callable[[Tensor], None] = wrap(self.update)
 
-    def _compiler_options(self) -> dict[str, Any]:
-        if not self.compiled or self.lr.device.type != "cpu":
-            return {}
-        from cavia.training.compiling import ThinProducts
+    def _one_graph(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        from cavia.training.compiling import Compiled
 
-        # The compiled kernels of a small step are so short that calling them from Python would show.
-        return {"cpp_wrapper": True, "post_grad_custom_pre_pass": ThinProducts()}
+        return Compiled(function, self._tensors(), self._holding)
+
+    def _tensors(self) -> list[Tensor]:
+        """All that a step reads and overwrites, apart from the batch."""
+        adam = (self.lr, self.count, self.first_moment, self.second_moment)
+        return [*adam, *self.parameters.values(), *self.fixed.values()]
+
+    @contextmanager
+    def _holding(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """These in place of `_tensors`."""
+        own = self._tensors()
+        self._hold(tensors)
+        try:
+            yield
+        finally:
+            self._hold(own)
+
+    def _hold(self, tensors: Sequence[Tensor]) -> None:
+        self.lr, self.count, self.first_moment, self.second_moment, *rest = tensors
+        self.parameters = dict(zip(self.parameters, rest, strict=False))
+        self.fixed = dict(zip(self.fixed, rest[len(self.parameters) :], strict=True))
 
     def __call__(self, batch: TaskBatch) -> Tensor:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
@@ -104,7 +120,7 @@ class MetaStep:
         if torch.compiler.is_compiling():  # torch.func traces into one graph
 
             def outer_loss(parameters: dict[str, Tensor]) -> Tensor:
-                return torch.func.functional_call(self.learner, parameters, (batch,)).mean()
+                return torch.func.functional_call(self.learner, self.fixed | parameters, (batch,)).mean()
 
             gradients, loss = torch.func.grad_and_value(outer_loss)(self.parameters)
             return torch.cat([gradients[name].flatten() for name in self.parameters]), loss
