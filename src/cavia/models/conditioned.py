@@ -225,10 +225,6 @@ def _differentiable(*inputs: Tensor) -> Iterator[None]:
     """Attention by kernels that have second derivatives and work under vmap, where gradients or vmap are on."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if torch.compiler.is_compiling():  # the compiler knows this switch, and takes no fused path
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-        return
     transformed = any(torch._C._functorch.is_functorch_wrapped_tensor(value) for value in inputs)
     if not (torch.is_grad_enabled() or transformed):
         yield
