@@ -5,8 +5,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cavia
-from cavia.training.compiling import SMALL, ThinProducts
 from cavia.training.step import MetaStep
+from cavia.training.thin_products import SMALL, ThinProducts
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.addmm.default)

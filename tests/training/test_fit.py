@@ -147,7 +147,7 @@ def test_failed_compilation_falls_back_and_says_why(monkeypatch):
     def broken(*arguments):
         raise RuntimeError("no C++ compiler found\nand more")
 
-    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", broken)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", broken)
     monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
     learner, other = make(), make()
     with pytest.warns(UserWarning, match="runs uncompiled: no C"):
@@ -172,14 +172,14 @@ class OwnNetwork(cavia.MLP):
 )
 def test_own_code_is_compiled_only_when_told(network, loss, message, monkeypatch):
     monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
-    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", None)  # not to be called
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", None)  # not to be called
     with pytest.warns(UserWarning, match=message):
         train(cavia.CAVIA(network, loss), 10, compile="auto")
 
 
 def test_convolutions_are_not_compiled_by_themselves(monkeypatch):
     monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 2)
-    monkeypatch.setattr("cavia.training.compiling.compile_fx_inner", None)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", None)
     glyphs = cavia.Episodes(cavia.synthetic_glyphs(4, 4, 4, 4), ways=2, shots=1, queries=1, channels=1)
     learner = cavia.CAVIA(cavia.ConvNet(2, 4, 28, 1, context=2), "cross_entropy")
     cavia.fit(learner, glyphs, 2, tasks_per_batch=2, validation_tasks=0, progress=False)

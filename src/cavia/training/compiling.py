@@ -1,4 +1,4 @@
-"""A meta-step as one compiled graph. Import it late: it loads the compiler."""
+"""A meta-step as one compiled graph."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -7,19 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext, tracing
-from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx_inner
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.joint_graph import joint_graph_passes
-from torch.fx import Graph, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from cavia.tasks.batch import TaskBatch
-
-aten = torch.ops.aten
-SMALL = 100_000  # multiplications, beyond which calling a library for the product costs little beside the product
 
 
 class Compiled:
@@ -55,6 +44,15 @@ class Compiled:
     def _compile(
         self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]
     ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
+        # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
+        from torch._guards import TracingContext, tracing
+        from torch._inductor import compile_fx, config
+        from torch._inductor.decomposition import select_decomp_table
+        from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        from cavia.training.thin_products import ThinProducts
+
         count = len(self.state)
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -76,7 +74,7 @@ class Compiled:
         options = {"cpp_wrapper": True, "post_grad_custom_pre_pass": ThinProducts()} if on_cpu else {}
         with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
             joint_graph_passes(graph)
-            return compile_fx_inner(graph, examples)
+            return compile_fx.compile_fx_inner(graph, examples)
 
 
 def _tensors(inputs: TaskBatch | Tensor) -> list[Tensor | None]:
@@ -102,49 +100,3 @@ def _is_compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = False
-
-
-class ThinProducts(CustomGraphPass):
-    """Small products of matrices that have a side of one become multiplications and sums.
-
-    Those fuse with what is around them, where a product is a call of its own into the matrix library. A network with
-    one input or one output has many of them.
-    """
-
-    def __call__(self, graph: Graph) -> None:
-        for node in list(graph.nodes):
-            if node.target in (aten.mm.default, aten.addmm.default) and not node.kwargs:
-                *bias, a, b = node.args
-                if _is_thin(a.meta["val"], b.meta["val"]):
-                    with graph.inserting_before(node):
-                        product = _thin_product(graph, a, b)
-                        product = _call(graph, aten.add.Tensor, product, bias[0]) if bias else product
-                    node.replace_all_uses_with(product)
-                    graph.erase_node(node)
-
-    def uuid(self) -> Any:
-        return get_hash_for_files((__file__,))  # the compiler's cache knows graphs of other versions from ours
-
-
-def _is_thin(a: torch.Tensor, b: torch.Tensor) -> bool:
-    (m, k), n = a.shape, b.shape[1]
-    return a.dtype in (torch.float32, torch.float64) and 1 in (m, k, n) and 0 < m * k * n <= SMALL
-
-
-def _thin_product(graph: Graph, a: Node, b: Node) -> Node:
-    """a [M, K] · b [K, N] with M, K or N = 1, as nodes that stand where the graph is inserting."""
-    (_, k), n = a.meta["val"].shape, b.meta["val"].shape[1]
-    if k == 1:
-        return _call(graph, aten.mul.Tensor, a, b)
-    if n == 1:
-        row = _call(graph, aten.permute.default, b, [1, 0])
-        return _call(graph, aten.sum.dim_IntList, _call(graph, aten.mul.Tensor, a, row), [1], True)
-    column = _call(graph, aten.permute.default, a, [1, 0])
-    return _call(graph, aten.sum.dim_IntList, _call(graph, aten.mul.Tensor, column, b), [0], True)
-
-
-def _call(graph: Graph, function: Any, *arguments: Any) -> Node:
-    """A node for function(*arguments), with what the compiler wants to know of its value."""
-    node = graph.call_function(function, arguments)
-    node.meta["val"] = function(*(one.meta["val"] if isinstance(one, Node) else one for one in arguments))
-    return node

@@ -12,6 +12,7 @@ from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
+from cavia.training.compiling import Compiled
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 
@@ -52,15 +53,13 @@ class MetaStep:
 
     def _compile(self, compiled: bool) -> None:
         self.compiled = compiled
-        wrap: Any = self._one_graph if compiled else lambda function: function
+
+        def wrap(function: Any) -> Any:
+            return Compiled(function, self._tensors(), self._holding) if compiled else function
+
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
         self._update: Callable[[Tensor], None] = wrap(self.update)
-
-    def _one_graph(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        from cavia.training.compiling import Compiled
-
-        return Compiled(function, self._tensors(), self._holding)
 
     def _tensors(self) -> list[Tensor]:
         """All that a step reads and overwrites, apart from the batch."""
