@@ -3,7 +3,7 @@
     python benchmarks/fewshot_memory.py [--filters 32 128 512] [--out results/benchmarks]
 
 CAVIA's step of fewshot.py with 4 tasks of 1 shot. Every case runs in a process of its own, twice, on one thread; the
-second step is timed, in seconds that the processor worked, so other jobs on the machine hardly matter.
+second step is timed, in seconds that the processor worked. Other jobs still slow it where memory is the limit.
 """
 
 import argparse

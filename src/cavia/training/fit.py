@@ -27,7 +27,7 @@ from cavia.training.run import ADVICE, FitResult, Run, describe_tasks
 from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
-WORTH_COMPILING = 10_000  # iterations: compiling takes about 10 s and saves 2 ms or more of a sine step
+WORTH_COMPILING = 10_000  # iterations: compiling takes seconds and saves 2 ms or more of a sine step
 WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
 
 
