@@ -24,7 +24,7 @@ def test_page_shows_numbers_verdicts_claims_and_figures(results, tmp_path):
     index = write_report([results], tmp_path / "out")
     page = index.read_text()
     assert index == tmp_path / "out" / "index.html"
-    for text in ("0.99 ± 0.05", "0.84 ± 0.06", "1 short", "1 within", "1 of 2 hold", "1 h 24 min", "[40, 40]"):
+    for text in ("0.99 ± 0.05", "0.84 ± 0.06", "1 short", "1 within", "1 of 2 hold", "1 h 24 min", "40 / 40"):
         assert text in page
     assert page.count("<svg ") == 2
     assert "quick budget" not in page
@@ -75,6 +75,15 @@ def test_figures_of_one_name_get_files_of_their_own(tmp_path):
     index = write_report([tmp_path], tmp_path / "out")
     drawn = sorted(path.name for path in index.parent.glob("*.svg"))
     assert drawn == ["full-fig3b.svg", "quick-fig3b-2.svg", "quick-fig3b.svg"]
+
+
+def test_two_runs_of_an_experiment_are_told_apart_by_their_settings(tmp_path):
+    for place, minutes in (("short", 40.0), ("long", 100.0)):
+        write(tmp_path / place, result(settings={"minutes": minutes, "hidden": [40, 40]}))
+    index = write_report([tmp_path], tmp_path / "out")
+    for page in (index, index.with_name("report.md")):
+        assert page.read_text().count("(minutes 40)") == 2  # in the summary and above the section
+        assert page.read_text().count("(minutes 100)") == 2
 
 
 def test_a_result_found_twice_is_shown_once(results, tmp_path):

@@ -76,7 +76,7 @@ def _summary_row(section: Section) -> str:
     )
     return (
         f'<tr><th><a href="#{section.anchor}">{escape(result["experiment"])}</a></th>'
-        f"<td>{escape(result['reproduces'])}</td><td>{_pill(result['budget'])}</td>"
+        f"<td>{escape(section.reproduces)}</td><td>{_pill(result['budget'])}</td>"
         f'<td class="verdicts">{badges or nothing}</td><td>{section.claims_in_words or nothing}</td></tr>'
     )
 
@@ -87,7 +87,7 @@ def _section(section: Section) -> str:
     warning = f'<p class="warning" role="note">{escape(warned)}</p>' if warned else ""
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
-        f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(result["reproduces"])}</p>',
+        f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',
         warning,
         *map(html_table, result.get("tables", [])),
         *map(_figure, section.drawings),
@@ -111,7 +111,7 @@ def _claims(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     items = _joined(map(_claim, claims))
-    return f'<h3>Claims of the paper</h3>\n<ul class="claims">\n{items}\n</ul>'
+    return f'<h3>Claims</h3>\n<ul class="claims">\n{items}\n</ul>'
 
 
 def _claim(claim: Claim) -> str:

@@ -19,7 +19,7 @@ def _summary(sections: Sequence[Section]) -> str:
     lines = ["| experiment | reproduces | budget | cells | claims |", "| --- | --- | --- | --- | --- |"]
     for section in sections:
         result = section.result
-        texts = [result["experiment"], result["reproduces"], result["budget"]]
+        texts = [result["experiment"], section.reproduces, result["budget"]]
         texts += [section.verdicts_in_words or NOTHING, section.claims_in_words or NOTHING]
         lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
     return "\n".join(lines)
@@ -32,7 +32,7 @@ def _verdict_key() -> str:
 def _section(section: Section) -> list[str]:
     result = section.result
     blocks = [f"## {markdown_text(result['title'])} (`{result['experiment']}`, {result['budget']} budget)"]
-    blocks.append(markdown_text(result["reproduces"]))
+    blocks.append(markdown_text(section.reproduces))
     if result["budget"] in WARNINGS:
         blocks.append(f"> **{WARNINGS[result['budget']]}**")
     blocks += [markdown_table(table) for table in result.get("tables", [])]

@@ -34,6 +34,12 @@ class Section:
     anchor: str
     result: Result
     drawings: Sequence[Drawing]
+    apart: str  # the settings that tell it from the report's other runs of the same experiment
+
+    @property
+    def reproduces(self) -> str:
+        """What of the paper it reproduces, and what tells this run from others of it."""
+        return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -85,8 +91,19 @@ def make_sections(results: Sequence[Result]) -> list[Section]:
             name = _unused(f"{result['budget']}-{figure['name']}" if shared else figure["name"], files)
             prefix = "svg-" + name.replace(".", "-")
             drawings.append(Drawing(f"{name}.svg", figure["caption"], figure_svg(figure, prefix)))
-        sections.append(Section(anchor, result, drawings))
+        sections.append(Section(anchor, result, drawings, _apart(result, results)))
     return sections
+
+
+def _apart(result: Result, results: Sequence[Result]) -> str:
+    """`filters 64, minutes 100`: its settings that differ among the results of its experiment and budget."""
+    alike = [r for r in results if (r["experiment"], r["budget"]) == (result["experiment"], result["budget"])]
+    settings = result["settings"]
+    return ", ".join(
+        f"{name} {_plain(value)}"
+        for name, value in settings.items()
+        if any(r["settings"].get(name) != value for r in alike)
+    )
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -100,6 +117,10 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return " / ".join(map(_plain, value))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

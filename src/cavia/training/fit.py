@@ -70,8 +70,8 @@ def fit(
     validation_query:    query points of each of them, by default as many as in training.
     chunk:               tasks at a time: memory is bounded by a chunk, the gradient is the same.
     minutes:             end the run after so many minutes, validation included, if `iterations` are not done by then:
-                         minutes that the processor worked on it, on a GPU by the clock. Such a run is not the same
-                         to the bit when it is run again.
+                         minutes of one core's work, which two cores spend twice as fast, on a GPU by the clock. Such
+                         a run is not the same to the bit when it is run again.
     compile:             compile the whole step into one graph: True, False, or "auto", if the run is long and it pays,
                          or say why not. What the network and the loss compute must then depend on nothing but
                          their inputs and weights: a Python value that changes between steps stays what it was.

@@ -33,12 +33,12 @@ class Progress:
 class Clock:
     """The time that a run has taken, over all its sessions, and how often to show it.
 
-    On a processor, the time that it worked for us: what else runs on the machine does not shorten a run of so many
-    minutes, and on a quiet machine it is wall-clock time. Elsewhere (`waits`), wall-clock time.
+    On a processor, the time that its cores worked for us, added up: neither what else runs on the machine nor how many
+    cores a run is given changes how much work so many minutes are. Elsewhere (`waits`), wall-clock time.
     """
 
     def __init__(self, seconds: float, waits: bool = False, between: float = 0.2):
-        self._now = time.perf_counter if waits else time.thread_time
+        self._now = time.perf_counter if waits else time.process_time
         self._zero = self._now() - seconds
         self._between = between
         self._next = time.perf_counter()
