@@ -1,9 +1,10 @@
 """Where the speed stands, in one run: every part in a process of its own, one page, one JSON file, one plot.
 
-    python benchmarks/all.py [--quick] [--out results/benchmarks]
+    python benchmarks/all.py [--quick] [--out results/benchmarks] [--parts FOLDER]
 
 Writes bench.md, bench.json and bench.png. --quick takes a few minutes: sine only, fewer rounds and sizes.
-Parts that are measured by their own pages (simulator, TRPO, store) are run too, unless --quick.
+Parts that are measured by their own pages (simulator, TRPO, store) are run too, unless --quick. With --parts a run that
+was broken off goes on: what was measured lies there, and is not measured again.
 """
 
 import argparse
@@ -11,10 +12,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import growth
 from bench_page import markdown
@@ -24,15 +28,24 @@ from peers.work import QUICK, WORK
 from steps import machine
 
 HERE = Path(__file__).parent
-OWN_PAGES = ("sine.py", "completion.py", "fewshot.py", "fewshot_memory.py", "simulator.py", "trpo.py", "store.py")
+OWN_PAGES = (
+    "sine.py",
+    "completion.py",
+    "fewshot.py",
+    "fewshot_memory.py",
+    "simulator.py",
+    "trpo.py",
+    "iteration.py",
+    "store.py",
+)
 
 
-def part(script: str, *arguments: str) -> dict[str, Any]:
+def part(folder: Path, script: str, *arguments: str) -> dict[str, Any]:
     """The JSON that one script writes, run in a new process; what it prints is shown."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "part.json"
+    path = folder / f"{Path(script).stem}-{crc32(' '.join(arguments).encode()):08x}.json"
+    if not path.exists():
         _run(script, *arguments, "--json", str(path))
-        return read_json(path)
+    return read_json(path)
 
 
 def _run(script: str, *arguments: str) -> None:
@@ -52,8 +65,9 @@ class Budget:
     cold_starts: bool
 
 
-def measure(budget: Budget) -> dict[str, Any]:
-    """All parts, one after another."""
+def measure(budget: Budget, folder: Path) -> dict[str, Any]:
+    """All parts, one after another; the folder keeps what each has measured."""
+    measured = partial(part, folder)
     seconds = ("--seconds", str(budget.seconds))
     timing = ("--rounds", str(budget.rounds), *seconds)
     rounds = {name: ("--rounds", str(min(budget.rounds, WORK[name].rounds))) for name in budget.works}
@@ -63,10 +77,12 @@ def measure(budget: Budget) -> dict[str, Any]:
         "date": date.today().isoformat(),
         "machine": machine(),
         "missing_peers": missing(),
-        "steps": {name: part("steps.py", "--work", name, *rounds[name], *seconds, *without) for name in budget.works},
-        "adapting": part("adapting.py", *timing),
-        "growth": part("growth.py", "--largest", str(budget.largest), *timing)["axes"],
-        "startup": part("startup.py", "--rounds", str(budget.rounds), *starts, *without),
+        "steps": {
+            name: measured("steps.py", "--work", name, *rounds[name], *seconds, *without) for name in budget.works
+        },
+        "adapting": measured("adapting.py", *timing),
+        "growth": measured("growth.py", "--largest", str(budget.largest), *timing)["axes"],
+        "startup": measured("startup.py", "--rounds", str(budget.rounds), *starts, *without),
     }
 
 
@@ -79,6 +95,7 @@ def main() -> None:
     parser.add_argument("--work", nargs="*", default=None, choices=list(WORK), help="by default all; sine if quick")
     parser.add_argument("--without", nargs="*", default=[], help="entrants to leave out")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--parts", type=Path, default=None, help="where a run that was broken off goes on")
     options = parser.parse_args()
     budget = Budget(
         works=options.work if options.work is not None else QUICK if options.quick else list(WORK),
@@ -88,7 +105,9 @@ def main() -> None:
         largest=options.largest or (64 if options.quick else 4096),
         cold_starts=not options.quick,
     )
-    found = measure(budget)
+    with tempfile.TemporaryDirectory() if options.parts is None else nullcontext(options.parts) as folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        found = measure(budget, Path(folder))
     found["quick"] = options.quick
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "bench.json", found)

@@ -29,12 +29,12 @@ TASKS, ROLLOUTS, STEPS = 10, 4, 10
 BASELINE = "gymnasium"
 
 
-def gymnasiums() -> Any:
+def gymnasiums(count: int = TASKS * ROLLOUTS) -> Any:
     """Gymnasium's own vector of cheetahs, reset."""
     # Its HalfCheetah imports imageio, which is not installed with "cavia[rl]", for its videos only.
     sys.modules.setdefault("imageio", types.ModuleType("imageio"))
     with warnings_of_mujoco():
-        copies = [lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=10**9)] * (TASKS * ROLLOUTS)
+        copies = [lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=10**9)] * count
         envs = gymnasium.vector.SyncVectorEnv(copies)
     envs.reset(seed=0)
     return envs

@@ -36,43 +36,51 @@ OURS = {
 Weights = dict[str, Tensor]
 
 
+def actions_at(x: Tensor, weights: Weights, context: Tensor) -> Normal:
+    """The recipe's policy for the observations x [N, observations] of one task."""
+    h = torch.cat([x, context.expand(len(x), -1)], 1)
+    for layer in range(3):
+        h = linear(h, weights[f"mlp.layers.{layer}.weight"], weights[f"mlp.layers.{layer}.bias"])
+        h = relu(h) if layer < 2 else h
+    return Normal(h, weights["log_std"].exp())
+
+
+def adapted(method: str, x: Tensor, y: Tensor, weights: Weights, context: int, rate: float) -> tuple[Weights, Tensor]:
+    """Weights and context after one inner step on the points of one task, x [N, observations] and y [N, A + 1]."""
+    start = torch.zeros(context, requires_grad=True)
+    loss = -(actions_at(x, weights, start).log_prob(y[:, :-1]).sum(1) * y[:, -1]).mean()
+    if method == "CAVIA":
+        (gradient,) = torch.autograd.grad(loss, start, create_graph=True)
+        return weights, start - rate * gradient
+    gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+    pairs = zip(weights.items(), gradients, strict=True)
+    return {name: value - rate * gradient for (name, value), gradient in pairs}, start
+
+
 class Recipe:
     """The same step, one task at a time, by plain autograd."""
 
     def __init__(self, method: str, learner: Any, batch: MetaBatch, keeps_graph: bool):
-        self.method, self.keeps_graph = method, keeps_graph
+        self.method, self.keeps_graph, self.tasks = method, keeps_graph, len(batch)
+        self.context, self.rate = learner.model.context, learner.inner_lr
         self.support, self.query = (
-            [(points.x[task][points.mask[task]], points.y[task][points.mask[task]]) for task in range(TASKS)]
+            [(points.x[task][points.mask[task]], points.y[task][points.mask[task]]) for task in range(self.tasks)]
             for points in (batch.support[0], batch.query)
         )
         self.start = {name: value.detach().clone() for name, value in learner.model.named_parameters()}
 
-    def policy(self, x: Tensor, weights: Weights, context: Tensor) -> Normal:
-        h = torch.cat([x, context.expand(len(x), -1)], 1)
-        for layer in range(3):
-            h = linear(h, weights[f"mlp.layers.{layer}.weight"], weights[f"mlp.layers.{layer}.bias"])
-            h = relu(h) if layer < 2 else h
-        return Normal(h, weights["log_std"].exp())
-
     def adapted(self, task: int, weights: Weights) -> Normal:
-        (x, y), (query, _), rate = self.support[task], self.query[task], RATES[self.method]
-        context = torch.zeros(CONTEXT if self.method == "CAVIA" else 0, requires_grad=True)
-        loss = -(self.policy(x, weights, context).log_prob(y[:, :-1]).sum(1) * y[:, -1]).mean()
-        if self.method == "CAVIA":
-            (gradient,) = torch.autograd.grad(loss, context, create_graph=True)
-            return self.policy(query, weights, context - rate * gradient)
-        gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-        pairs = zip(weights.items(), gradients, strict=True)
-        return self.policy(query, {name: value - rate * g for (name, value), g in pairs}, context)
+        (x, y), (query, _) = self.support[task], self.query[task]
+        return actions_at(query, *adapted(self.method, x, y, weights, self.context, self.rate))
 
     def means(self, weights: Weights, old: list[Normal]) -> tuple[Tensor, Tensor]:
         """Surrogate and KL divergence, means over tasks."""
         loss, kl = torch.zeros(()), torch.zeros(())
-        for task in range(TASKS):
+        for task in range(self.tasks):
             new, (_, y) = self.adapted(task, weights), self.query[task]
             ratio = (new.log_prob(y[:, :-1]) - old[task].log_prob(y[:, :-1])).sum(1).exp()
-            loss = loss - (ratio * y[:, -1]).mean() / TASKS
-            kl = kl + kl_divergence(old[task], new).sum(1).mean() / TASKS
+            loss = loss - (ratio * y[:, -1]).mean() / self.tasks
+            kl = kl + kl_divergence(old[task], new).sum(1).mean() / self.tasks
         return loss, kl
 
     def step(self) -> Tensor:
@@ -85,7 +93,7 @@ class Recipe:
             found = torch.autograd.grad(loss, leaves, create_graph=create_graph, retain_graph=retain_graph)
             return torch.cat([gradient.flatten() for gradient in found])
 
-        old = [self.adapted(task, weights) for task in range(TASKS)]
+        old = [self.adapted(task, weights) for task in range(self.tasks)]
         old = [Normal(one.mean.detach(), one.stddev.detach()) for one in old]
         loss, _ = self.means(weights, old)
         gradient, before = flat(loss), loss.item()

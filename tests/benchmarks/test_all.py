@@ -19,26 +19,30 @@ SLOW = [peers.COMPILED, "JAX, jit", "JAX, loop inside", "higher", "torchopt"]  #
 
 
 @pytest.fixture
-def in_this_process(monkeypatch, tmp_path):
-    """Run the parts here, and do not time what needs a process of its own."""
+def in_this_process(monkeypatch):
+    """Run the parts here, and do not time what needs a process of its own; notes which were run."""
+    ran = []
 
-    def part(script, *arguments):
-        path = tmp_path / "part.json"
-        monkeypatch.setattr(sys, "argv", [script, *arguments, "--json", str(path)])
+    def run(script, *arguments):
+        ran.append(script)
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
         importlib.import_module(script.removesuffix(".py")).main()
-        return json.loads(path.read_text())
 
-    monkeypatch.setattr(entry, "part", part)
+    monkeypatch.setattr(entry, "_run", run)
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
     monkeypatch.setattr(startup, "python", lambda *_, **__: "{}")
     monkeypatch.setattr(startup, "_seconds_to_metrics", lambda *_: 1.0)
     monkeypatch.setattr(growth, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    return ran
 
 
 def test_quick_writes_page_numbers_and_plot(in_this_process, monkeypatch, tmp_path):
     small = ["--rounds", "1", "--seconds", "0.001", "--largest", "16", "--work", "sine, CAVIA", "--without", *SLOW]
-    monkeypatch.setattr(sys, "argv", ["all.py", "--quick", *small, "--out", str(tmp_path / "out")])
-    entry.main()
+    small += ["--out", str(tmp_path / "out"), "--parts", str(tmp_path / "parts")]
+    for _ in range(2):  # the second time, everything is there
+        monkeypatch.setattr(sys, "argv", ["all.py", "--quick", *small])
+        entry.main()
+    assert in_this_process == ["steps.py", "adapting.py", "growth.py", "startup.py"]
     found = json.loads((tmp_path / "out" / "bench.json").read_text())
     rows = found["steps"]["sine, CAVIA"]["entrants"]
     assert {peers.RECIPE, peers.EAGER} <= rows.keys()

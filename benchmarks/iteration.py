@@ -1,0 +1,205 @@
+"""A whole meta-iteration with policies, its episodes included, against the task-by-task recipe, in one run.
+
+    python benchmarks/iteration.py [--rounds 3] [--out results/benchmarks]
+
+Navigation with 20 tasks × 20 episodes × 100 steps and cheetahs in two directions with 10 × 10 × 100; network 100-100,
+one inner update, one TRPO step. The recipe plays one task after another, its episodes in Gymnasium's SyncVectorEnv, and
+takes its step as in trpo.py. Random numbers are everyone's own: trpo.py compares the steps, simulator.py the motion.
+"""
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+import cavia
+from cavia.allocator import keep_freed_memory
+from cavia.envs import CheetahDirection, Navigation
+from cavia.envs.base import TaskEnv
+from cavia.envs.rollouts import Rollouts
+from cavia.learners.acting import Points, adapt_in
+from cavia.tensor_file import write_atomically, write_json
+from cavia.training.trpo import TRPO, MetaBatch, TrustRegion
+from interleaved import in_turns, milliseconds, spread
+from simulator import gymnasiums
+from trpo import OURS, Recipe, Weights, actions_at, adapted
+
+HORIZON = 100
+
+
+class Goal(gymnasium.Env):
+    """Navigation to `task`, as one Gymnasium environment of its own."""
+
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,))
+    action_space = gymnasium.spaces.Box(-0.1, 0.1, (2,))
+    task = np.zeros(2)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self.position = np.zeros(2)
+        return self.position.astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.position = self.position + np.clip(action, -0.1, 0.1)
+        distance = float(np.linalg.norm(self.position - self.task))
+        return self.position.astype(np.float32), -distance, distance <= 0.01, False, {}
+
+
+def set_goal(env: Any, task: Tensor) -> None:
+    env.task = task.numpy()
+
+
+def set_direction(env: Any, task: Tensor) -> None:
+    env._forward_reward_weight = task.item()
+    env._ctrl_cost_weight = 0.05
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is raced: our environment, and Gymnasium's for the episodes of one task."""
+
+    env: TaskEnv
+    theirs: Any
+    set_task: Callable[[Any, Tensor], None]
+    tasks: int
+    rollouts: int
+    context: int
+    rates: dict[str, float]
+
+
+def problems() -> dict[str, Problem]:
+    goals = gymnasium.vector.SyncVectorEnv([Goal] * 20)
+    cheetahs = CheetahDirection(HORIZON, observation="gymnasium", threads=1)
+    return {
+        "navigation": Problem(Navigation(HORIZON), goals, set_goal, 20, 20, 5, {"CAVIA": 1.0, "MAML": 0.1}),
+        "cheetah": Problem(cheetahs, gymnasiums(10), set_direction, 10, 10, 50, {"CAVIA": 10.0, "MAML": 0.1}),
+    }
+
+
+def play(problem: Problem, task: Tensor, weights: Weights, context: Tensor) -> Points:
+    """The recipe's episodes of one task."""
+    envs, bound = problem.theirs, problem.env.bound  # type: ignore[attr-defined]
+    for env in envs.envs:
+        problem.set_task(env.unwrapped, task)
+    observation, running = envs.reset()[0], np.ones(problem.rollouts, dtype=bool)
+    steps = []
+    with torch.no_grad():
+        for _ in range(HORIZON):
+            x = torch.as_tensor(observation, dtype=torch.float32)
+            action = actions_at(x, weights, context).sample()
+            observation, reward, ended, _, _ = envs.step(action.clamp(-bound, bound).numpy())
+            steps.append((x, action, torch.as_tensor(reward, dtype=torch.float32), torch.from_numpy(running.copy())))
+            running &= ~ended
+    return Points.of(Rollouts(*(torch.stack(part, 1)[None] for part in zip(*steps, strict=True))), 0.95, 1.0)
+
+
+def their_episodes(method: str, learner: Any, problem: Problem, generator: torch.Generator) -> MetaBatch:
+    """One task after another, before and after the inner step."""
+    weights = {name: value.detach().requires_grad_() for name, value in learner.model.named_parameters()}
+    found = []
+    for task in problem.env.sample_tasks(problem.tasks, generator):
+        before = play(problem, task, weights, torch.zeros(learner.model.context))
+        x, y = before.x[0][before.mask[0]], before.y[0][before.mask[0]]
+        moved = adapted(method, x, y, weights, learner.model.context, learner.inner_lr)
+        found.append((before, play(problem, task, *moved)))
+    support, query = (
+        Points(*(torch.cat(part) for part in zip(*map(_parts, side), strict=True))) for side in zip(*found, strict=True)
+    )
+    return MetaBatch([support], query)
+
+
+def _parts(points: Points) -> tuple[Tensor, Tensor, Tensor]:
+    return points.x, points.y, points.mask
+
+
+def our_episodes(learner: Any, problem: Problem, generator: torch.Generator) -> MetaBatch:
+    tasks = problem.env.sample_tasks(problem.tasks, generator)
+    before, after = adapt_in(learner, problem.env, tasks, problem.rollouts, 1, generator)
+    return MetaBatch([before.points], after.points)
+
+
+def entrants(method: str, problem: Problem) -> dict[str, Callable[[], object]]:
+    """Name → one iteration, or only its episodes, always from the same weights."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    context = problem.context if method == "CAVIA" else 0
+    policy = cavia.GaussianPolicy(problem.env.observations, problem.env.actions, context=context)
+    learner = getattr(cavia, method)(policy, policy.loss, inner_lr=problem.rates[method])
+    start = copy.deepcopy(learner.state_dict())
+    theirs = partial(their_episodes, method, learner, problem, generator)
+    ours = partial(our_episodes, learner, problem, generator)
+
+    def our_iteration(region: TrustRegion) -> None:
+        TRPO(learner, region)(ours())
+        learner.load_state_dict(start)
+
+    return {
+        "recipe": lambda: Recipe(method, learner, theirs(), keeps_graph=False).step(),
+        **{name: partial(our_iteration, region) for name, region in OURS.items()},
+        "recipe, episodes only": theirs,
+        "ours, episodes only": ours,
+    }
+
+
+def measure(method: str, problem: Problem, rounds: int) -> dict[str, Any]:
+    times = in_turns({name: (step, 1) for name, step in entrants(method, problem).items()}, rounds, time.process_time)
+    return {
+        name: {
+            "milliseconds": milliseconds(values),
+            "times_faster": spread([base / one for base, one in zip(times[_baseline(name)], values, strict=True)], 2),
+        }
+        for name, values in times.items()
+    }
+
+
+def _baseline(name: str) -> str:
+    return "recipe, episodes only" if name.endswith("episodes only") else "recipe"
+
+
+def markdown(found: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {problem} | {method} | {name} | {row['milliseconds']:.0f} | {row['times_faster']['median']}× | "
+        f"{row['times_faster']['worst']}× … {row['times_faster']['best']}× |"
+        for problem, methods in found["problems"].items()
+        for method, entries in methods.items()
+        for name, row in entries.items()
+    )
+    return f"""# Policies: a whole meta-iteration against task by task
+
+`python benchmarks/iteration.py --rounds {found["rounds"]}`: navigation, 20 tasks × 20 episodes × 100 steps; cheetah in
+two directions, 10 × 10 × 100. One thread, processor time; medians of {found["rounds"]} interleaved rounds. Compare the
+ratios, not the times. The recipe plays its episodes in Gymnasium's SyncVectorEnv, task after task.
+
+| problem | method | iteration | ms | faster than the recipe | worst … best round |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    raced = {
+        name: {method: measure(method, problem, options.rounds) for method in problem.rates}
+        for name, problem in problems().items()
+    }
+    found = {"problems": raced, "rounds": options.rounds}
+    write_json(options.out / "iteration.json", found)
+    write_atomically(options.out / "iteration.md", markdown(found).encode())
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()
