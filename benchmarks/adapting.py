@@ -8,7 +8,6 @@ task-by-task recipe, on at most a hundred tasks.
 
 import argparse
 import statistics
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,6 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
                 "cavia": until(partial(ours, learner, batch), tasks, seconds),
             },
             rounds,
-            time.process_time,
         )
         found[str(tasks)] = {
             "milliseconds": milliseconds([tasks * one for one in times["cavia"]]),

@@ -10,7 +10,6 @@ each size's peak memory is taken in a process of its own.
 import argparse
 import math
 import multiprocessing
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -72,7 +71,7 @@ def measure(axis: str, rounds: int, largest: int, seconds: float, pool: Any) -> 
     """Milliseconds and MB by size, and the exponents of both."""
     found = sizes(axis, largest)
     memory = {size: pool.submit(peak_memory, axis, size).result() for size in found}
-    times = in_turns({str(size): until(step_of(axis, size), 1, seconds) for size in found}, rounds, time.process_time)
+    times = in_turns({str(size): until(step_of(axis, size), 1, seconds) for size in found}, rounds)
     by_size = {size: milliseconds(times[str(size)]) for size in found}
     return {
         "sizes": found,

@@ -125,12 +125,12 @@ def until(action: Callable[[], object], units: int, seconds: float) -> tuple[Cal
 def in_turns(
     actions: Mapping[str, tuple[Callable[[], object], int]],
     rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
     """Name → seconds of one unit of work, for each round. An action is a function and how many units it does.
 
-    clock: time.process_time counts only what the processor did for us: on one core, and on a quiet machine, the same
-           as by the wall clock, and on a busy one without the time that others had.
+    clock: by default counts only what the processor did for us: on one core, and on a quiet machine, the same as by
+           the wall clock, and on a busy one without the time that others had.
     """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):

@@ -9,7 +9,6 @@ takes its step as in trpo.py. Random numbers are everyone's own: trpo.py compare
 
 import argparse
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +149,7 @@ def entrants(method: str, problem: Problem) -> dict[str, Callable[[], object]]:
 
 
 def measure(method: str, problem: Problem, rounds: int) -> dict[str, Any]:
-    times = in_turns({name: (step, 1) for name, step in entrants(method, problem).items()}, rounds, time.process_time)
+    times = in_turns({name: (step, 1) for name, step in entrants(method, problem).items()}, rounds)
     return {
         name: {
             "milliseconds": milliseconds(values),

@@ -10,7 +10,6 @@ import argparse
 import os
 import platform
 import statistics
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +55,7 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
     batches = work.batches(20 if work.loss == "mse" and work.inner_steps == 1 else 1)
     actions = {name: until(entrant.prepare(batches), len(batches), seconds) for name, entrant in made.items()}
     operations = count_operations(entrants(work)["cavia"]().prepare(batches[:1]))
-    times = in_turns(actions | {"matrix product": matrix_product()}, rounds, time.process_time)
+    times = in_turns(actions | {"matrix product": matrix_product()}, rounds)
     peak = [2 * SIDE**3 / one for one in times.pop("matrix product")]  # operations per second
     rows = {
         name: {

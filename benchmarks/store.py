@@ -3,7 +3,7 @@
     python benchmarks/store.py [--tasks 1000000] [--compared 100000] [--rounds 3] [--out results/benchmarks]
 
 Contexts of 50 floats, str ids in random order, one thread. The candidates are timed in turns, on the same contexts; a
-put is durable when it returns. LMDB is left out unless it is installed (`pip install lmdb`). CPU time counts what this
+put is durable when it returns. LMDB is left out unless it is installed (the extra `bench`). CPU time counts what this
 process computed, wall time also what it waited for: the disk, and other jobs on the machine.
 """
 

@@ -6,8 +6,8 @@ fertility: births per woman by year, a task per country (World Bank, in statsmod
 wages:     log wages of 545 men over eight years, a task per man (Vella and Verbeek 1998, in linearmodels).
 
 Tasks are split into training, validation and test. Every method sees the same columns and the same support points of a
-task, and has its settings chosen on the validation tasks; test tasks are scored once. `pip install statsmodels
-linearmodels` gives the data.
+task, and has its settings chosen on the validation tasks; test tasks choose nothing. The extra
+`bench` brings the data.
 """
 
 import argparse
