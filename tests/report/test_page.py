@@ -59,6 +59,12 @@ def test_same_results_give_the_same_bytes(results, tmp_path):
     assert contents[0] == contents[1]
 
 
+def test_the_committed_page_is_made_from_the_committed_results(tmp_path):
+    results = Path(__file__).parents[2] / "results"
+    page = write_report([results], tmp_path).with_name("report.md").read_text()
+    assert page == (results / "report.md").read_text(), "run: cavia report results --out results"
+
+
 def test_order_is_the_papers_with_full_before_quick(tmp_path):
     names = [("zeta", "full"), ("fig4", "full"), ("table2", "full"), ("table1", "quick"), ("table1", "full")]
     for name, budget in names:

@@ -101,7 +101,7 @@ def _claims(columns: list[tuple[str, int]], rows: list[Result]) -> list[Result]:
         if pairs:
             claims.append(
                 {
-                    "claim": f"To three digits, CAVIA is at least as good as {other}, trained for as long, in every cell.",
+                    "claim": f"To three digits, CAVIA is at least as good as {other} in every cell, in the same time.",
                     "holds": all(round(a, 3) <= round(b, 3) for _, a, b in pairs),
                     "evidence": "; ".join(f"{name}: {a:.4f} against {b:.4f}" for name, a, b in pairs),
                 }
