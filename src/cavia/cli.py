@@ -236,9 +236,8 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
     learner, env, config = open_policy(options.model)
     tasks = options.tasks or 40
     steps = learner.inner_steps if options.steps is None else options.steps
-    found = evaluate_returns(
-        learner, env, tasks, config["rollouts"], steps, config["discount"], config["trace"], seed=options.seed
-    )
+    of_run = {name: config[name] for name in ("rollouts", "discount", "trace", "later_rate")}
+    found = evaluate_returns(learner, env, tasks, steps=steps, seed=options.seed, **of_run)
     print(f"{tasks} tasks, {config['rollouts']} episodes each, sampled actions\n{found.sampled}")
     print(f"the same with mean actions\n{found.mean}")
 

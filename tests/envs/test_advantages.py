@@ -1,5 +1,7 @@
 """Returns, baseline and advantages against a loop over episodes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -89,3 +91,12 @@ def test_what_comes_after_the_end_of_an_episode_changes_nothing():
     changed.observations[~rollouts.mask] = 1e6
     changed.rewards[~rollouts.mask] = 7.0
     assert torch.allclose(advantages(changed), advantages(rollouts), atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0, 1e4])
+def test_observations_that_say_the_same_twice_have_a_baseline(size):
+    rollouts = some(rollouts=20, horizon=100)
+    twice = torch.cat([rollouts.observations * size] * 2 + [torch.full_like(rollouts.observations, 16384.0)], -1)
+    found = advantages(replace(rollouts, observations=twice))
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, advantages(rollouts), rtol=0.01, atol=0.01)

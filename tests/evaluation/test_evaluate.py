@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import cavia
-from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
+from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2, plane
 
 
 def make():
@@ -60,3 +60,9 @@ def test_neighbour_r2_tells_smooth_from_unrelated():
     points = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
     assert neighbour_r2(points, points[:, 0] + points[:, 1] ** 2) > 0.97
     assert neighbour_r2(points, torch.rand(500, generator=torch.Generator().manual_seed(1))) < 0.1
+
+
+def test_a_plane_of_points_with_one_number_is_a_line():
+    found = plane(torch.tensor([[1.0], [2.0], [6.0]]))
+    assert found[:, 0].abs().tolist() == [2.0, 1.0, 3.0]
+    assert found[:, 1].tolist() == [0.0, 0.0, 0.0]

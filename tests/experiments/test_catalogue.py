@@ -40,7 +40,7 @@ FEW_SHOT_CHANGES = {
 }  # fmt: skip
 POLICY = {
     "rollouts": 2, "horizon": 6, "hvp_every": 2, "max_kl": 5.0, "test_tasks": 3, "test_rollouts": 2, "updates": 2,
-    "every": 2, "validation_tasks": 2,
+    "every": 2, "validation_tasks": 2, "context": 2,
 }  # fmt: skip
 POLICY_CHANGES = {
     "rollouts": 3, "horizon": 7, "std": 0.5, "discount": 0.5, "trace": 0.5, "max_kl": 0.01, "cg_iterations": 1,

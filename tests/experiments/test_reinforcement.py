@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -179,6 +180,13 @@ def test_rates_are_good_if_they_keep_most_of_the_best_gain_and_a_diverged_one_is
     summary = rates_summary(settings, results)
     assert [claim["holds"] for claim in summary["claims"]] == [True, True]
     assert summary["figures"][0]["series"][1]["y"] == [-14.0, None]
+
+
+def test_numbers_that_are_not_finite_leave_a_gap_and_no_traceback():
+    lost = result("CAVIA", 1.0, -15.0) | {"sampled_interval": [None] * 3, "curve": [[10, None, 1.0]]}
+    summary = updates_summary(find("fig7a").quick, [lost], name="fig7a")
+    assert summary["tables"][0]["rows"][0]["cells"][0]["ours"]["interval"] == math.inf  # in JSON null again
+    assert summary["figures"][1]["series"][0]["y"] == [None]
 
 
 def test_linear_r2():

@@ -31,7 +31,8 @@ def test_categorical_equals_torch():
     old, new = predictions()
     action = torch.randint(4, (3, 5))
     one, other = Categorical(logits=old), Categorical(logits=new)
-    assert torch.allclose(CategoricalPolicy.log_prob(old, action.unsqueeze(-1)), one.log_prob(action))
+    for given in (action, action.unsqueeze(-1)):
+        assert torch.allclose(CategoricalPolicy.log_prob(old, given), one.log_prob(action))
     assert torch.allclose(CategoricalPolicy.kl(old, new), kl_divergence(one, other))
     assert torch.allclose(CategoricalPolicy.entropy(old), one.entropy())
 

@@ -102,6 +102,17 @@ def test_dropout_stays_random_when_compiled():
     assert len({round(step(batch).item(), 4) for _ in range(4)}) == 4
 
 
+@pytest.mark.parametrize("method", [cavia.ProtoNets, cavia.MatchingNets])
+def test_metric_learners_compile(method):
+    torch.manual_seed(0)
+    learner = method(cavia.MLP(2, 5, hidden=(8,), context=0), ways=3)
+    x, y = torch.randn(4, 6, 2), torch.tensor([0, 1, 2, 2, 1, 2]).expand(4, 6)
+    batch = cavia.TaskBatch(x, y, x + 0.1, y)
+    # Gradients, not weights: ProtoNets' last bias has none but rounding, which Adam would make a whole step of.
+    found = [MetaStep(learner, lr=0.01, compiled=compiled)._gradient(batch)[0] for compiled in (True, False)]
+    torch.testing.assert_close(*found)
+
+
 def test_a_failed_trace_leaves_the_step_as_it_was():
     def data_dependent(prediction, target):
         assert prediction.sum() < 1e9  # no trace can know

@@ -173,6 +173,7 @@ def test_a_later_rate_scales_the_updates_after_the_first():
         (lambda: cavia.CAVIA(cavia.GaussianPolicy(2, 6), LOSS), "has 2 actions, the policy 6"),
         (lambda: cavia.CAVIA(cavia.GaussianPolicy(2, 2), "mse"), "the loss of a GaussianPolicy is"),
         (lambda: cavia.CNP(cavia.MLP(2, 2), "mse", 2, 2), "CNP does not adapt by gradient"),
+        (lambda: make("Reptile"), "Reptile has an outer loss of its own"),
     ],
 )
 def test_what_does_not_fit_the_environment_is_refused(learner, message):
@@ -212,18 +213,19 @@ def test_a_simulation_that_breaks_down_is_one_clear_error_and_the_run_can_go_on(
     assert train(make(env=env), 4, tmp_path, env, every=1, validation_tasks=0).iterations == 4
 
 
-def test_a_policy_that_diverges_is_named():
+@pytest.mark.parametrize("rate", [1e3, 1e30])  # the actions overflow, or the predictions already
+def test_a_policy_that_diverges_is_named(rate):
     with pytest.raises(cavia.Diverged, match="MAML: the policy diverged; try a smaller inner_lr"):
-        train(make("MAML", inner_lr=1e30), 3)
+        train(make("MAML", inner_lr=rate), 3)
 
 
 def test_a_gymnasium_environment_is_trained_and_goes_on(tmp_path):
     gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
 
-    def run(iterations):
+    def run(iterations, name="CartPole-v1", tasks=(5.0, 15.0)):
         env = cavia.envs.GymTasks(
-            lambda: gymnasium.make("CartPole-v1"),
-            [5.0, 15.0],
+            lambda: gymnasium.make(name),
+            tasks,
             lambda env, gravity: setattr(env.unwrapped, "gravity", gravity),
             horizon=12,
         )
@@ -235,3 +237,6 @@ def test_a_gymnasium_environment_is_trained_and_goes_on(tmp_path):
     run(2)
     assert all(value.isfinite().all() for value in run(3).parameters())
     assert [line["iteration"] for line in lines(tmp_path)] == [1, 2, 3]
+    for others in ({"name": "MountainCar-v0"}, {"tasks": (5.0, 10.0)}):
+        with pytest.raises(cavia.CaviaError, match="environment"):
+            run(4, **others)

@@ -7,6 +7,8 @@ import sys
 import time
 
 import pytest
+import torch
+from torch import nn
 
 import cavia
 from cavia.training.progress import Progress
@@ -45,6 +47,22 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):
     train(resumed, 30, tmp_path / "part")
     assert_same(weights(whole), weights(resumed))
     assert lines(tmp_path / "whole") == lines(tmp_path / "part")
+
+
+def test_dropout_goes_on_to_the_bit_and_leaves_the_callers_random_numbers_alone(tmp_path):
+    def dropping():
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1))
+        return cavia.CAVIA(cavia.condition(network, at="0", context=2, example=torch.zeros(1, 1)), "mse", inner_lr=0.1)
+
+    whole, part = dropping(), dropping()
+    before = torch.get_rng_state()
+    train(whole, 20, tmp_path / "whole")
+    assert torch.equal(torch.get_rng_state(), before)
+    train(part, 10, tmp_path / "part")
+    torch.rand(3)  # of somebody else
+    train(part, 20, tmp_path / "part")
+    assert_same(weights(whole), weights(part))
 
 
 def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path):

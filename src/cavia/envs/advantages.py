@@ -6,6 +6,7 @@ from torch import Tensor
 from cavia.envs.rollouts import Rollouts
 
 RIDGE = 1e-5
+ROUNDING = 1e-10  # a ridge that matters only where rounding does
 TIME_UNIT = 100.0  # steps; keeps t³ of the size of the other features
 
 
@@ -33,8 +34,11 @@ def baseline_values(rollouts: Rollouts, returns: Tensor) -> Tensor:
     features = _features(rollouts.observations)  # [T, R, H, F]
     x = features.where(rollouts.mask.unsqueeze(-1), 0).flatten(1, 2)  # [T, N, F]
     y = returns.to(x).where(rollouts.mask, 0).flatten(1).unsqueeze(-1)  # [T, N, 1]
-    ridge = RIDGE * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    weights = torch.linalg.solve(x.mT @ x + ridge, x.mT @ y)  # [T, F, 1]
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    products = x.mT @ x + RIDGE * eye
+    # Features of the same size: the solution is the same, and huge or repeated observations do not make it singular.
+    size = products.diagonal(dim1=1, dim2=2).sqrt().unsqueeze(-1)  # [T, F, 1]
+    weights = torch.linalg.solve(products / size / size.mT + ROUNDING * eye, x.mT @ y / size) / size  # [T, F, 1]
     return (features.flatten(1, 2) @ weights).view(returns.shape).to(returns)
 
 

@@ -53,6 +53,16 @@ class GymTasks(TaskEnv):
         self.actions, self.discrete = count_actions(self._action_space)
         self.horizon = require_at_least("horizon", limit_of(self._copies[0]) if horizon is None else horizon, 1)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Tasks that are not numbers or words are only counted: nothing tells an object's next address."""
+        spec = getattr(self._copies[0], "spec", None)
+        known = [task if isinstance(task, str | int | float) else None for task in self.tasks]
+        return super().settings | {
+            "environment": getattr(spec, "id", type(self._copies[0]).__name__),
+            "tasks": {split: [known[number] for number in numbers] for split, numbers in self._ranges.items()},
+        }
+
     def close(self) -> None:
         """Close all copies."""
         while self._copies:

@@ -24,7 +24,8 @@ class SingleTask(gymnasium.Env[Array, Array]):
     """One rollout of one task.
 
     task:     the goal, direction or velocity; None: a new one is drawn at each reset
-    settings: of the environment (`horizon`, and for the cheetah `observation`, `backend`, …)
+    settings: of the environment (`horizon`, and for the cheetah `observation`, `backend`, …); for longer episodes than
+              the registered 100 or 200 steps, `gymnasium.make` must be given `max_episode_steps`, too
 
     `reset(options={"task": …})` sets the task of one episode. `info["task"]` tells it.
     """

@@ -1,5 +1,7 @@
 """Scores on unseen tasks after every number of gradient steps."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -78,15 +80,22 @@ def evaluate(
     query = getattr(family, "query", 100) if query is None else query
     at_a_time = getattr(family, "at_a_time", tasks)  # what is held in memory; never more for a larger number of tasks
     generator, scores = seeded_generator(seed, split), []
-    was_training = learner.training
-    learner.eval()
-    try:
+    with evaluating(learner):
         for start in range(0, tasks, at_a_time):
             batch = family.sample(min(at_a_time, tasks - start), support, query, generator, split)
             scores += [_scores(learner, part.to(device_of(learner)), steps) for part in batch.split(chunk)]
+    return Evaluation("accuracy" if learner.loss == "cross_entropy" else _name(learner), torch.cat(scores, 1).cpu())
+
+
+@contextmanager
+def evaluating(learner: Learner) -> Iterator[None]:
+    """The learner in evaluation mode inside, and as it was afterwards."""
+    was_training = learner.training
+    learner.eval()
+    try:
+        yield
     finally:
         learner.train(was_training)
-    return Evaluation("accuracy" if learner.loss == "cross_entropy" else _name(learner), torch.cat(scores, 1).cpu())
 
 
 def device_of(learner: Learner) -> torch.device:

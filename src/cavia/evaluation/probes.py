@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
@@ -53,7 +54,11 @@ def neighbour_agreement(points: Tensor) -> float:
 
 
 def plane(points: Tensor) -> Tensor:
-    """The two directions in which points [N, C] vary most (their first principal components): [N, 2]."""
+    """The two directions in which points [N, C] vary most (their first principal components): [N, 2].
+
+    Points of one number lie on a line.
+    """
     centred = points - points.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
-    return centred @ directions[:2].T
+    found = centred @ directions[:2].T
+    return pad(found, (0, 2 - found.shape[1]))

@@ -3,6 +3,7 @@
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
 from cavia.experiments.curves import curve, x_label
+from cavia.experiments.seeds import mean_over_seeds
 
 WAVE_BASIS = "wave basis"  # beyond the paper: a better network at the same number of context parameters
 METHODS = ("CAVIA", "MAML", "CNP", WAVE_BASIS)
@@ -22,12 +23,12 @@ def _cell(group: list[Result], method: str, order: str, k: int) -> Result | None
     lost = not group or any("diverged" in r for r in group)
     if lost:
         return None
-    ours = {key: sum(r[name][str(k)] for r in group) / len(group) for key, name in (("mean", "mse"), ("interval",) * 2)}
-    cell: Result = {"ours": ours, "paper": None, "note": _which_model(group)}
+    mean, interval = (mean_over_seeds(r[name][str(k)] for r in group) for name in ("mse", "interval"))
+    cell: Result = {"ours": {"mean": mean, "interval": interval}, "paper": None, "note": _which_model(group)}
     known = PAPER_TABLE2["CAVIA" if method == WAVE_BASIS else method, order].get(k)
     if known is not None and not group[0]["data"]["source"].startswith("synthetic"):
         cell["paper"] = {"mean": known, "interval": None}
-        cell["verdict"] = verdict(ours["mean"], ours["interval"], known, None, higher_is_better=False, digits=3)
+        cell["verdict"] = verdict(mean, interval, known, None, higher_is_better=False, digits=3)
     return cell
 
 

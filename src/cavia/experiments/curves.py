@@ -13,6 +13,6 @@ def curve(result: Result, label: str, settings: Settings, unit: float = 1.0) -> 
     return {
         "label": label,
         "x": [seconds / 60 if settings.minutes else iteration for iteration, _, seconds in result["curve"]],
-        "y": [unit * score for _, score, _ in result["curve"]],
+        "y": [None if score is None else unit * score for _, score, _ in result["curve"]],
         "interval": None,
     }

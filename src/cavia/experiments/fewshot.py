@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cavia.errors import CaviaError
-from cavia.evaluation.evaluate import device_of, evaluate
+from cavia.evaluation.evaluate import device_of, evaluate, evaluating
 from cavia.evaluation.probes import contexts, neighbour_agreement, plane
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
 from cavia.experiments.fewshot_summary import omniglot_summary, table3_summary
@@ -200,7 +200,8 @@ def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeat
     x = batch.query_x.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)  # [T·R, ways·shots, ...]
     y = batch.query_y.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)
     parts = TaskBatch(x, y, x, y).split(chunk)
-    found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
+    with evaluating(learner):
+        found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
     return {
         "plane": plane(found).tolist(),
         "task": torch.arange(tasks).repeat_interleave(repeats).tolist(),

@@ -6,6 +6,7 @@ from typing import Any
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
 from cavia.experiments.curves import curve, x_label
+from cavia.experiments.seeds import mean_over_seeds
 
 PAPER_ITERATIONS = 60_000
 # Method and filters → accuracy and half the 95 % interval for 1 and 5 shots, in percent, as Table 3 prints them.
@@ -71,7 +72,7 @@ def _of(results: list[Result], **choices: object) -> list[Result]:
 
 def _mean(group: list[Result], name: str) -> float:
     """In percent."""
-    return 100 * float(sum(r[name] for r in group)) / len(group)
+    return 100 * mean_over_seeds(r[name] for r in group)
 
 
 def _rows(settings: Settings, results: list[Result], columns: list[tuple[int, int]], paper: dict) -> list[Result]:
@@ -247,13 +248,14 @@ def _above(results: list[Result], percent: float) -> list[Result]:
     found = [r for r in results if r["ways"] == 5 and r["shots"] == 1]
     if not found or _is_synthetic(results):
         return []
-    percents = {_label(r["method"], r["filters"]): 100 * r["accuracy"] if "accuracy" in r else None for r in found}
+    percents = [100 * r["accuracy"] if "accuracy" in r else None for r in found]
     return [
         {
             "claim": f"Every method is above {percent:g} % on 5-way 1-shot tasks of unseen characters.",
-            "holds": all(value is not None and value > percent for value in percents.values()),
+            "holds": all(value is not None and value > percent for value in percents),
             "evidence": "; ".join(
-                f"{name}: {'diverged' if value is None else f'{value:.2f}'}" for name, value in percents.items()
+                f"{_label(r['method'], r['filters'])}: {'diverged' if value is None else f'{value:.2f}'}"
+                for r, value in zip(found, percents, strict=True)
             ),
         }
     ]

@@ -12,6 +12,7 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity, model_path
 from cavia.envs.extra import extra
 from cavia.envs.navigation import Navigation
+from cavia.errors import CaviaError
 from cavia.evaluation.probes import linear_r2
 from cavia.evaluation.returns import Returns, evaluate_returns
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
@@ -33,7 +34,7 @@ METHODS: dict[str, Callable[..., GradientLearner]] = {
     "CAVIA (first order)": partial(CAVIA, first_order=True),
     "MAML (first order)": partial(MAML, first_order=True),
 }
-EMBEDDING_CONTEXT = 2  # parameters, to be drawn in a plane
+LATER_RATE = 0.5  # factor of MAML's inner rate after its first update in testing
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,6 @@ class PolicySettings:
     test_tasks: int = 40
     test_rollouts: int = 20
     updates: int = 2
-    maml_later_rate: float = 0.5  # factor of MAML's inner rate after its first update in testing
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes",))
@@ -73,6 +73,7 @@ class UpdatesSettings(PolicySettings):
     methods: tuple[str, ...] = ("CAVIA", "MAML")
     cavia_lrs: tuple[float, ...] = (1.0,)
     maml_lrs: tuple[float, ...] = (0.1,)  # of several rates, the best on validation tasks is reported
+    maml_later_rate: float = LATER_RATE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,12 +83,19 @@ class UpdatesSettings(PolicySettings):
 @dataclass(frozen=True)
 class RatesSettings(PolicySettings):
     rates: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+    maml_later_rate: float = LATER_RATE
 
 
 @dataclass(frozen=True)
 class EmbeddingSettings(PolicySettings):
+    context: int = 2
     test_tasks: int = 200
     cavia_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.context != 2:
+            raise CaviaError(f"context must be 2, to be drawn in a plane, got {self.context}")
 
 
 # Training and measuring
@@ -204,7 +212,7 @@ def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
 
 
 def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", EMBEDDING_CONTEXT, [settings.cavia_lr]))
+    return _cells(seeds, ("CAVIA", settings.context, [settings.cavia_lr]))
 
 
 def _is_maml(method: str) -> bool:

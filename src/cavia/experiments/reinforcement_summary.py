@@ -1,39 +1,27 @@
 """What the experiments with policies show: tables and figures from the results of their cells."""
 
+import math
 from typing import Any
 
 from cavia.experiments.base import Result, Settings
 from cavia.experiments.curves import curve, x_label
+from cavia.experiments.seeds import by_rate, mean_over_seeds
 
 ACTIONS = {"sampled": "sampled actions", "mean": "mean actions"}
 KEPT = 0.8  # of its best gain: what a rate must keep to count as good
 
 
-def _by_rate(results: list[Result], method: str) -> dict[float, list[Result]]:
-    """The results, one per seed, of each inner rate at which no seed diverged."""
-    groups: dict[float, list[Result]] = {}
-    for result in results:
-        if result["method"] == method:
-            groups.setdefault(result["inner_lr"], []).append(result)
-    return {rate: group for rate, group in groups.items() if not any("diverged" in one for one in group)}
-
-
 def _best_rate(results: list[Result], method: str) -> list[Result]:
     """The results of the rate with the best mean return on the validation tasks."""
-    groups = _by_rate(results, method).values()
-    return max(groups, key=lambda group: _average(one["validation"] for one in group), default=[])
-
-
-def _average(values: Any) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    groups = by_rate(results, method=method).values()
+    return max(groups, key=lambda group: mean_over_seeds((r["validation"] for r in group), -math.inf), default=[])
 
 
 def _at(group: list[Result], actions: str, update: int) -> dict[str, float]:
     """Mean over seeds of the mean return after so many updates, and of its interval."""
     return {
-        "mean": _average(one[actions][update] for one in group),
-        "interval": _average(one[f"{actions}_interval"][update] for one in group),
+        "mean": mean_over_seeds((one[actions][update] for one in group), -math.inf),
+        "interval": mean_over_seeds(one[f"{actions}_interval"][update] for one in group),
     }
 
 
@@ -93,7 +81,7 @@ def updates_summary(settings: Settings, results: list[Result], name: str) -> Res
 
 def _cells(group: list[Result], actions: str, updates: int) -> list[Result]:
     def note(update: int) -> str:
-        scores = [one[actions][update] for one in group]
+        scores = [one[actions][update] for one in group if one[actions][update] is not None]
         spread = f"; seeds {min(scores):.1f} to {max(scores):.1f}" if len(scores) > 1 else ""
         return f"inner rate {group[0]['inner_lr']:g}{spread}"
 
@@ -132,7 +120,7 @@ def rates_summary(settings: Settings, results: list[Result]) -> Result:
     series: list[Result] = []
     good: dict[str, list[float]] = {}
     for method in ("CAVIA", "MAML"):
-        groups = _by_rate(results, method)
+        groups = by_rate(results, method=method)
         points = [_at(groups[rate], "sampled", settings.updates) if rate in groups else None for rate in settings.rates]
         series.append(
             {

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from cavia.envs.simulator import cores
 from cavia.errors import CaviaError
 from cavia.experiments.base import Cell, Experiment, Result, Settings, as_json
 from cavia.experiments.catalogue import find
 from cavia.experiments.display import Display
-from cavia.experiments.workers import Order, available_cores, cell_folder, finished, result_path, run_cells
+from cavia.experiments.workers import Order, cell_folder, finished, result_path, run_cells
 from cavia.tensor_file import read_json, write_json
 from cavia.training.checkpoint import RunFolder
 
@@ -101,7 +102,7 @@ def _summary(order: Order, experiment: Experiment, settings: Settings, results: 
         "machine": {
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "cpus": available_cores(),
+            "cpus": cores(),
             "device": order.device,
         },
         "seconds": round(sum(result.get("seconds", 0.0) for result in results), 1),

@@ -1,12 +1,13 @@
 """What the sine experiments show: tables and figures from the results of their cells."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from cavia.evaluation.verdict import verdict
 from cavia.experiments.base import Result, Settings
+from cavia.experiments.seeds import by_rate, mean_over_seeds
 
 PAPER_TABLE1: dict[tuple[str, int], tuple[float, float]] = {
     **{("CAVIA", n): (mean, 0.02) for n, mean in ((2, 0.21), (3, 0.20), (4, 0.19), (5, 0.19), (50, 0.19))},
@@ -20,22 +21,15 @@ PAPER_TABLE1: dict[tuple[str, int], tuple[float, float]] = {
 
 def _best_rate(results: list[Result], method: str, context: int) -> list[Result]:
     """The results, one per seed, of the rate with the best mean validation score; rates that diverged are out."""
-    mine = [r for r in results if r["method"] == method and r["context"] == context]
-    by_rate: dict[float, list[Result]] = {}
-    for result in mine:
-        by_rate.setdefault(result["inner_lr"], []).append(result)
-    whole = [group for group in by_rate.values() if not any("diverged" in r for r in group)]
-    return min(whole, key=lambda group: _mean(r["validation"] for r in group), default=[])
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    """The mean; infinite if a value is null, which is how a result file holds an infinite one."""
-    found = list(values)
-    return math.inf if None in found else sum(filter(None, found)) / len(found)
+    groups = by_rate(results, method=method, context=context).values()
+    return min(groups, key=lambda group: mean_over_seeds(r["validation"] for r in group), default=[])
 
 
 def _at_step(group: list[Result], step: int) -> dict[str, float]:
-    return {"mean": _mean(r["mse"][step] for r in group), "interval": _mean(r["interval"][step] for r in group)}
+    return {
+        "mean": mean_over_seeds(r["mse"][step] for r in group),
+        "interval": mean_over_seeds(r["interval"][step] for r in group),
+    }
 
 
 def _note(group: list[Result], step: int) -> str:
@@ -164,7 +158,7 @@ def _by_rate(settings: Settings, results: list[Result], method: str, key: Callab
     for rate in settings.rates:
         group = [r for r in results if r["method"] == method and r["inner_lr"] == rate]
         lost = not group or any("diverged" in r for r in group)
-        values.append(None if lost else _mean(key(r) for r in group))
+        values.append(None if lost else mean_over_seeds(key(r) for r in group))
     return values
 
 

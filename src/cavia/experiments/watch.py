@@ -20,10 +20,10 @@ from cavia.envs.cheetah import Cheetah
 from cavia.envs.navigation import FARTHEST, NEAR, Navigation
 from cavia.envs.rollouts import collect
 from cavia.errors import CaviaError, closest, require_at_least
-from cavia.experiments.reinforcement import ENVIRONMENTS
+from cavia.experiments.reinforcement import ENVIRONMENTS, LATER_RATE
 from cavia.experiments.trained import load_model, model_file
 from cavia.learners.acting import actor, adapt_in, check_fits
-from cavia.learners.gradient import GradientLearner
+from cavia.learners.gradient import MAML, GradientLearner
 from cavia.tasks.batch import seeded_generator
 from cavia.tensor_file import read_json
 
@@ -49,7 +49,7 @@ class Watched:
         self.task = tasks[task : task + 1]
         stages = adapt_in(
             self.learner, self.env, self.task, config["rollouts"], require_at_least("updates", updates, 0), generator,
-            config["discount"], config["trace"],
+            config["discount"], config["trace"], config["later_rate"],
         )  # fmt: skip
         self.returns: list[float] = []
         self.frames: list[list[Picture]] = []  # for each number of updates
@@ -81,7 +81,7 @@ class Watched:
 
 
 def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
-    """The policy of a training run, its environment and its configuration."""
+    """The policy of a training run, its environment, and its configuration with the `later_rate` of the experiments."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
     config = read_json(config_file)
@@ -93,6 +93,7 @@ def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
         raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
     env = ENVIRONMENTS[name](**settings)
     check_fits(learner, env)
+    config["later_rate"] = LATER_RATE if isinstance(learner, MAML) else 1.0
     return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
 
 

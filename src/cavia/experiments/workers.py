@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from cavia.envs.simulator import cores
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.experiments.base import Cell, Data, Place
 from cavia.experiments.catalogue import find
@@ -25,11 +26,6 @@ from cavia.training.interrupt import stop_requests
 from cavia.training.progress import Progress
 
 INTERRUPTED = 130  # exit code of a worker that was asked to stop
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Order:
     seeds: int = 1
     device: str = "cpu"
     data: Data = field(default_factory=Data)
-    jobs: int = field(default_factory=available_cores)
+    jobs: int = field(default_factory=cores)
 
     @property
     def command(self) -> str:
@@ -97,7 +93,7 @@ def run_cells(order: Order, cells: list[Cell], display: Display) -> None:
                     workers.append(_start(order, waiting.pop(0)))
                 _listen(workers, display)
                 if stop.made:
-                    display.say("stopping; every cell writes a checkpoint first")
+                    display.say("stopping; every cell writes a checkpoint first (Ctrl-C again: at once)")
                     raise Interrupted(_GO_ON)
                 for worker in [worker for worker in workers if not worker.process.is_alive()]:
                     workers.remove(worker)
@@ -114,7 +110,7 @@ _GO_ON = "stopped; finished cells are kept, run the same command again to go on"
 def _start(order: Order, cell: Cell) -> _Worker:
     context = get_context("spawn")
     receive, send = context.Pipe(duplex=False)
-    threads = max(1, available_cores() // order.jobs)
+    threads = max(1, cores() // order.jobs)
     process = context.Process(target=_work, args=(order, cell, threads, send), daemon=True)
     if threading.current_thread() is threading.main_thread():
         heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C never reaches a worker, even starting
@@ -162,13 +158,16 @@ def _check(order: Order, worker: _Worker) -> None:
 
 
 def _stop(workers: list[_Worker]) -> None:
-    """Ask every worker to write its checkpoint and end."""
+    """Ask every worker to write its checkpoint and end, and wait for it; a second Ctrl-C ends them at once."""
     for worker in workers:
         if worker.process.is_alive():
             os.kill(worker.process.pid, signal.SIGTERM)
-    for worker in workers:
-        worker.process.join(timeout=30)
-        worker.process.kill()
+    try:
+        for worker in workers:
+            worker.process.join()
+    finally:
+        for worker in workers:
+            worker.process.kill()
 
 
 def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:

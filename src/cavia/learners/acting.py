@@ -62,6 +62,8 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
     """Raise unless the learner adapts by gradient and its policy takes the environment's observations and actions."""
     if not isinstance(learner, GradientLearner):
         raise CaviaError(f"{type(learner).__name__} does not adapt by gradient; use cavia.CAVIA or cavia.MAML")
+    if type(learner).forward is not Learner.forward:
+        raise CaviaError(f"{type(learner).__name__} has an outer loss of its own, TRPO has another; use cavia.MAML")
     policy, name = policy_of(learner), type(env).__name__
     if learner.loss != policy.loss:
         raise CaviaError(f"the loss of a {type(policy).__name__} is {policy.loss!r}, got {learner.loss!r}")
@@ -85,9 +87,11 @@ def actor(
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
-        if not prediction.isfinite().all():
-            raise Diverged(f"{type(learner).__name__}: the policy diverged; try a smaller inner_lr")
-        return policy.mode(prediction) if mean else policy.sample(prediction, generator)
+        if prediction.isfinite().all():
+            action = policy.mode(prediction) if mean else policy.sample(prediction, generator)
+            if action.isfinite().all():  # a huge standard deviation is a finite prediction
+                return action
+        raise Diverged(f"{type(learner).__name__}: the policy diverged; try a smaller inner_lr")
 
     return act
 

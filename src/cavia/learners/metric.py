@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from cavia.errors import CaviaError, require_at_least, require_positive
 from cavia.learners.base import STATISTICS, Learner
@@ -42,11 +42,13 @@ class MetricLearner(Learner):
             )
         if steps == 0 and fast is not None:
             return fast
-        if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
+        checked = y.numel() and not torch.compiler.is_compiling()  # a graph cannot look at values
+        if checked and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
             raise CaviaError(
                 f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
             )
-        labels = one_hot(y.long(), self.ways).to(next(self.parameters()).dtype)  # [T, K, ways]
+        labels = y.unsqueeze(-1) == torch.arange(self.ways, device=y.device)  # [T, K, ways]
+        labels = labels.to(next(self.parameters()).dtype)
         if mask is not None:
             labels = labels * mask.unsqueeze(-1)
         kept = self._kept(self.embed(x), labels if steps else torch.full_like(labels, 1 / self.ways))

@@ -144,7 +144,7 @@ class CategoricalPolicy(Policy):
 
     @staticmethod
     def log_prob(prediction: Tensor, action: Tensor) -> Tensor:
-        return prediction.log_softmax(-1).gather(-1, action.long()).squeeze(-1)
+        return prediction.log_softmax(-1).gather(-1, action.long().view(*prediction.shape[:-1], 1)).squeeze(-1)
 
     @staticmethod
     def sample(prediction: Tensor, generator: torch.Generator) -> Tensor:

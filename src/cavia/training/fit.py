@@ -23,7 +23,7 @@ from cavia.training.checkpoint import RunFolder
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
-from cavia.training.run import ADVICE, FitResult, Run, describe_tasks
+from cavia.training.run import ADVICE, FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.settings import FitSettings
 from cavia.training.step import MetaStep
 
@@ -108,7 +108,7 @@ def fit(
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     keep_freed_memory()
-    with folder.lock() if folder else nullcontext(), stop_requests() as stop:
+    with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step

@@ -23,7 +23,7 @@ from cavia.training.checkpoint import RunFolder
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
-from cavia.training.run import FitResult, Run, describe_tasks
+from cavia.training.run import FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.trpo import TRPO, MetaBatch, TrustRegion
 
 
@@ -81,7 +81,7 @@ def fit_policy(
     }
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     keep_freed_memory()
-    with folder.lock() if folder else nullcontext(), stop_requests() as stop:
+    with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
         seconds = math.inf if minutes is None else 60 * minutes
         run = _Run(learner, env, iterations, settings, region or TrustRegion(), folder, seconds)
         run.resume()

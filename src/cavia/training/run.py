@@ -2,9 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, Diverged
@@ -66,6 +69,7 @@ class Run(ABC):
             try:
                 self.learner.load_state_dict(groups["learner"])
                 self.generator.set_state(groups["generator"]["state"])
+                _set_own_random_state(groups["generator"])
                 self.load_extra(groups)
             except (RuntimeError, KeyError) as error:
                 why = str(error).strip().splitlines()[-1].strip()
@@ -90,7 +94,8 @@ class Run(ABC):
 
     def checkpoint(self) -> None:
         if self.folder:
-            groups = {"learner": self.learner.state_dict(), "generator": {"state": self.generator.get_state()}}
+            generators = {"state": self.generator.get_state(), **_own_random_state()}
+            groups = {"learner": self.learner.state_dict(), "generator": generators}
             self.folder.save(self.state, groups | self.extra())
 
     def who(self) -> str:
@@ -110,6 +115,29 @@ class Run(ABC):
         if state.best:
             self.learner.load_state_dict(state.best)
         return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
+
+
+@contextmanager
+def own_random_numbers(seed: int) -> Iterator[None]:
+    """PyTorch's own generators, which dropout draws from, start from the seed, and are put back afterwards."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _own_random_state() -> dict[str, Tensor]:
+    """The state of PyTorch's own generators, by device."""
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), **{f"cuda:{i}": state for i, state in enumerate(on_gpus)}}
+
+
+def _set_own_random_state(states: Mapping[str, Tensor]) -> None:
+    """Restore what `_own_random_state` returned, as far as it is there."""
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
+    for i in range(torch.cuda.device_count()):
+        if f"cuda:{i}" in states:
+            torch.cuda.set_rng_state(states[f"cuda:{i}"], i)
 
 
 def describe_tasks(tasks: Any) -> dict[str, Any]:
