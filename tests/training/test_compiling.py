@@ -126,3 +126,11 @@ def test_a_failed_trace_leaves_the_step_as_it_was():
     assert [value.data_ptr() for value in step._tensors()] == before
     assert not torch.compiler.is_compiling()
     assert step.count.item() == 0
+
+
+def test_on_a_processor_the_graph_is_called_from_cpp():
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6,), context=2), "mse")
+    step = MetaStep(learner, lr=0.01, compiled=True)
+    step(cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0)))
+    (graph,) = step._whole.graphs.values()
+    assert "CppWrapper" in graph.source_code

@@ -71,10 +71,10 @@ class Compiled:
         examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
         # On a CPU the kernels of a small step are so short that calling them from Python would show.
         on_cpu = examples[0].device.type == "cpu"
-        options = {"cpp_wrapper": True, "post_grad_custom_pre_pass": ThinProducts()} if on_cpu else {}
+        options = {"post_grad_custom_pre_pass": ThinProducts()} if on_cpu else {}
         with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
             joint_graph_passes(graph)
-            return compile_fx.compile_fx_inner(graph, examples)
+            return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
 
 def _tensors(inputs: TaskBatch | Tensor) -> list[Tensor | None]:
