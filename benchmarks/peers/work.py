@@ -83,7 +83,7 @@ def _sine(method: str) -> Work:
 
 def _completion(known: int) -> Work:
     batch = partial(completion_batch, known=known)
-    return Work("CAVIA", completion.new_model, batch, "mse", 1.0, completion.INNER_STEPS, 5, compiled=False)
+    return Work("CAVIA", completion.new_model, batch, "mse", 1.0, completion.INNER_STEPS)
 
 
 def _conv(method: str, filters: int, shots: int, tasks: int) -> Work:
