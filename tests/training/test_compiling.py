@@ -55,6 +55,16 @@ def test_other_products_stay(a, b):
     assert left == 1
 
 
+def test_what_is_added_to_a_product_is_added_behind_it():
+    a, b, c = torch.randn(7, 5), torch.randn(5, 3), torch.randn(3)
+    graph, _ = passed(torch.addmm, c, a, b)
+    assert [node.target for node in graph.graph.nodes if node.op == "call_function"] == [
+        aten.mm.default,
+        aten.add.Tensor,
+    ]
+    torch.testing.assert_close(graph(c, a, b), torch.addmm(c, a, b))
+
+
 def test_scaled_products_stay():
     def function(a, b, c):
         return torch.addmm(c, a, b, beta=0.5)
@@ -130,7 +140,8 @@ def test_a_failed_trace_leaves_the_step_as_it_was():
 
 def test_on_a_processor_the_graph_is_called_from_cpp():
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6,), context=2), "mse")
-    step = MetaStep(learner, lr=0.01, compiled=True)
-    step(cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0)))
-    (graph,) = step._whole.graphs.values()
+    whole = MetaStep(learner, lr=0.01, compiled=True)._whole
+    batch = cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
+    tensors = [batch.support_x, batch.support_y, batch.query_x, batch.query_y]
+    graph = whole._compile(tensors, lambda found: cavia.TaskBatch(*found))
     assert "CppWrapper" in graph.source_code

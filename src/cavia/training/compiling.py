@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -34,16 +35,19 @@ class Compiled:
 
     def __call__(self, inputs: TaskBatch | Tensor) -> Any:
         tensors = _tensors(inputs)
-        kind = tuple(None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors)
+        kind = tuple([None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors])
         present = [x for x in tensors if x is not None]
-        if kind not in self.graphs:
-            self.graphs[kind] = self._compile(present, lambda found: _like(inputs, found))
-        found = self.graphs[kind]([*self.state, *present])
+        graph = self.graphs.get(kind)
+        if graph is None:
+            compiled = self._compile(present, lambda found: _like(inputs, found))
+            found = compiled([*self.state, *present])
+            self.graphs[kind] = compiled.current_callable or compiled  # what follows the first call needs no more
+        else:
+            found = graph([*self.state, *present])
         return found[0] if len(found) == 1 else tuple(found) or None
 
-    def _compile(
-        self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]
-    ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
+    def _compile(self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]) -> Any:
+        """Inductor's graph, to be called with a list of the state and the inputs."""
         # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
         from torch._guards import TracingContext, tracing
         from torch._inductor import compile_fx, config
@@ -77,11 +81,12 @@ class Compiled:
             return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
 
-def _tensors(inputs: TaskBatch | Tensor) -> list[Tensor | None]:
+_seen_by_learners = attrgetter(*(field.name for field in fields(TaskBatch) if field.name != "attributes"))
+
+
+def _tensors(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
     """What a learner sees of a batch, field by field; or the tensor itself."""
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    return [getattr(inputs, field.name) for field in fields(inputs) if field.name != "attributes"]
+    return (inputs,) if isinstance(inputs, Tensor) else _seen_by_learners(inputs)
 
 
 def _like(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:

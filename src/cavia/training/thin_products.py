@@ -11,19 +11,21 @@ SMALL = 100_000  # multiplications, beyond which calling a library for the produ
 
 
 class ThinProducts(CustomGraphPass):
-    """Small products of matrices that have a side of one become multiplications and sums.
+    """Small products of matrices that have a side of one become multiplications and sums; what is added to a product
+    is added behind it.
 
-    Those fuse with what is around them, where a product is a call of its own into the matrix library. A network with
-    one input or one output has many of them.
+    Those fuse with what is around them, where a product is a call of its own into the matrix library, which copies what
+    is to be added first. A network with one input or one output has many thin products.
     """
 
     def __call__(self, graph: Graph) -> None:
         for node in list(graph.nodes):
             if node.target in (aten.mm.default, aten.addmm.default) and not node.kwargs:
                 *bias, a, b = node.args
-                if _is_thin(a.meta["val"], b.meta["val"]):
+                thin = _is_thin(a.meta["val"], b.meta["val"])
+                if thin or bias:
                     with graph.inserting_before(node):
-                        product = _thin_product(graph, a, b)
+                        product = _thin_product(graph, a, b) if thin else _call(graph, aten.mm.default, a, b)
                         product = _call(graph, aten.add.Tensor, product, bias[0]) if bias else product
                     node.replace_all_uses_with(product)
                     graph.erase_node(node)
