@@ -70,14 +70,14 @@ class MLP(ContextModel):
         """The layers before the first with context, and that layer's sum over its features."""
         if x.ndim != 3 or x.shape[-1] != self.arguments["inputs"]:
             raise CaviaError(f"the MLP takes x [T, N, {self.arguments['inputs']}], got x of shape {list(x.shape)}")
-        for layer in self.layers[: self.at[0]]:
+        *before, first = list(self.layers)[: self.at[0] + 1]
+        for layer in before:
             x = relu(layer(x))
-        first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]
-        return first.from_features(x)
+        return first.from_features(x)  # type: ignore[operator]
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
-        first: Concat = self.layers[self.at[0]]  # type: ignore[assignment]
-        h = h + first.from_context(context)
-        for layer in self.layers[self.at[0] + 1 :]:
+        first, *rest = list(self.layers)[self.at[0] :]  # a slice of a ModuleList would be a new module
+        h = h + first.from_context(context)  # type: ignore[operator]
+        for layer in rest:
             h = layer(relu(h), context) if isinstance(layer, Concat) else layer(relu(h))
         return h
