@@ -56,10 +56,10 @@ class GradientLearner(Learner):
 
     def _start(self) -> Fast:
         """One task's fast parameters before adaptation, without a task axis."""
-        return {
-            name: self.initial_context if name == CONTEXT else self.model.get_parameter(name)
-            for name in self.fast_names
-        }
+        if self.fast_names == (CONTEXT,):
+            return {CONTEXT: self.initial_context}
+        weights = dict(self.model.named_parameters())
+        return {name: self.initial_context if name == CONTEXT else weights[name] for name in self.fast_names}
 
     def step_size(self) -> Mapping[str, float | Tensor]:
         """Name of a fast parameter → its inner learning rate α."""
