@@ -52,7 +52,6 @@ class Compiled:
         from torch._guards import TracingContext, tracing
         from torch._inductor import compile_fx, config
         from torch._inductor.decomposition import select_decomp_table
-        from torch._inductor.fx_passes.joint_graph import joint_graph_passes
         from torch.fx.experimental.proxy_tensor import make_fx
 
         from cavia.training.thin_products import ThinProducts
@@ -75,9 +74,10 @@ class Compiled:
         examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
         # On a CPU the kernels of a small step are so short that calling them from Python would show.
         on_cpu = examples[0].device.type == "cpu"
-        options = {"post_grad_custom_pre_pass": ThinProducts()} if on_cpu else {}
+        # To go on from the cache should take no trials of the C++ compiler.
+        quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
+        options = {"post_grad_custom_pre_pass": ThinProducts(), **quick_start} if on_cpu else {}
         with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
-            joint_graph_passes(graph)
             return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
 
