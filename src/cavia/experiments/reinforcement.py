@@ -282,7 +282,7 @@ EXPERIMENTS = (
         reproduces="Figure 7a: return after 0 to 2 updates, unseen goals",
         quick=UpdatesSettings(**QUICK),
         full=UpdatesSettings(),
-        minutes=(2, 15),
+        minutes=(2, 30),
     ),
     Experiment(
         id="fig7b",
@@ -290,7 +290,7 @@ EXPERIMENTS = (
         reproduces="Figure 7b: return after 2 updates for inner learning rates from 0.001 to 10",
         quick=RatesSettings(**QUICK, rates=(0.01, 0.1, 1.0)),
         full=RatesSettings(),
-        minutes=(5, 60),
+        minutes=(5, 150),
         cells=rates_cells,
         chooses_cells=("rates",),
         train=partial(train, environment="Navigation", measure=returns),
