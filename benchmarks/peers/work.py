@@ -23,7 +23,6 @@ class Work:
     compiled: whether our own step is worth compiling.
     rounds:   at most so many; a step of seconds is not measured as often as one of milliseconds.
     dtype:    in which the entrants' results are compared: float64 where rounding decides what a max-pool takes.
-    checked:  on how many of a batch's tasks they are compared; None: all. Wide networks in float64 need much memory.
     """
 
     method: str
@@ -36,7 +35,6 @@ class Work:
     compiled: bool = True
     rounds: int = 9
     dtype: torch.dtype = torch.float32
-    checked: int | None = None
 
     def new_model(self) -> ContextModel:
         """The network, always with the same weights."""
@@ -93,7 +91,7 @@ def _conv(method: str, filters: int, shots: int, tasks: int) -> Work:
     model = partial(cavia.ConvNet, fewshot.WAYS, filters, context=context)
     batch = partial(conv_batch, shots=shots, tasks=tasks)
     rounds, kind = (9 if filters < 128 else 3), torch.float64
-    return Work(method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS, 1, False, rounds, kind, checked=2)
+    return Work(method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS, 1, False, rounds, kind)
 
 
 WORK: Mapping[str, Work] = MappingProxyType(
