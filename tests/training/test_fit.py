@@ -144,7 +144,7 @@ def test_bad_settings_are_named(changes, message):
 
 
 def test_failed_compilation_falls_back_and_says_why(monkeypatch):
-    def broken(*arguments):
+    def broken(*arguments, **options):
         raise RuntimeError("no C++ compiler found\nand more")
 
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", broken)
