@@ -29,7 +29,7 @@ floating-point operations of the matrix products and convolutions of our step, f
 
 def _steps(name: str, part: dict[str, Any]) -> str:
     rows = "\n".join(
-        f"| {entrant} | {row['milliseconds']:.4g} | {row['tasks_per_second']:,} "
+        f"| {entrant} | {row['milliseconds']:.4g} | {_count(row['tasks_per_second'])} "
         f"| {row['times_faster_than_recipe']['median']:.3g}× "
         f"| {row['times_faster_than_recipe']['worst']:.3g}× … {row['times_faster_than_recipe']['best']:.3g}× "
         f"| {row['fraction_of_peak']:.1%} | {row['largest_difference']:.0e} |"
@@ -45,6 +45,10 @@ medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the en
 |---|---|---|---|---|---|---|
 {rows}
 """
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _adapting(part: dict[str, Any]) -> str:

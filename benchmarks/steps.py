@@ -60,7 +60,7 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
     rows = {
         name: {
             "milliseconds": milliseconds(values),
-            "tasks_per_second": round(len(batches[0]) / statistics.median(values)),
+            "tasks_per_second": round(len(batches[0]) / statistics.median(values), 2),
             "times_faster_than_recipe": spread([r / t for r, t in zip(times[RECIPE], values, strict=True)], 2),
             "fraction_of_peak": round(
                 statistics.median(operations / t / p for t, p in zip(values, peak, strict=True)), 4
