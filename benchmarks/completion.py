@@ -19,7 +19,6 @@ import torch
 
 import cavia
 from cavia.tasks.synthetic import synthetic_faces
-from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 from interleaved import (
     CLIP,
@@ -32,6 +31,7 @@ from interleaved import (
     keeping_memory,
     matrix_product,
     milliseconds,
+    publish,
     raised_peak,
     repeated,
     returning_memory,
@@ -183,9 +183,7 @@ def main() -> None:
         },
         "peak_memory_mb": memory,
     }
-    write_json(options.out / "completion.json", found)
-    write_atomically(options.out / "completion.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "completion", found, markdown(found))
 
 
 if __name__ == "__main__":

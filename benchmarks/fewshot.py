@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import cavia
-from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 from interleaved import (
     CLIP,
@@ -31,6 +30,7 @@ from interleaved import (
     keeping_memory,
     matrix_product,
     milliseconds,
+    publish,
     returning_memory,
     spread,
     times_faster,
@@ -220,9 +220,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cases = {f"{shots}-shot, {tasks} tasks": measure(shots, tasks, options.rounds) for shots, tasks in CASES}
     found = {"rounds": options.rounds, "cases": cases}
-    write_json(options.out / "fewshot.json", found)
-    write_atomically(options.out / "fewshot.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "fewshot", found, markdown(found))
 
 
 if __name__ == "__main__":

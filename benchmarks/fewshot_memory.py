@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 from cavia.allocator import keep_freed_memory
-from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 from fewshot import learner, our_gradient, pictures
-from interleaved import CLIP, LR, raised_peak
+from interleaved import CLIP, LR, publish, raised_peak
 
 SHOTS, TASKS, PAPER_ITERATIONS = 1, 4, 60_000
 ALL_AT_ONCE_UP_TO = 128  # filters; 512 would need more memory than a laptop has
@@ -75,10 +74,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     found = costs(options.filters)
-    write_json(options.out / "fewshot_memory.json", {"cases": found})
-    page = markdown(found, options.filters)
-    write_atomically(options.out / "fewshot_memory.md", page.encode())
-    print(page)
+    publish(options.out / "fewshot_memory", {"cases": found}, markdown(found, options.filters))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cavia
 from cavia.allocator import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD, MIB, keep_freed_memory
+from cavia.tensor_file import write_atomically, write_json
 from cavia.training.step import MetaStep
 
 LR, CLIP = 1e-3, 10.0
@@ -140,6 +141,13 @@ def in_turns(
             action()
             times[name].append((clock() - start) / units)
     return times
+
+
+def publish(path: Path, found: Mapping[str, Any], page: str) -> None:
+    """Write what was measured as path.json and the page as path.md, and print the page."""
+    write_json(path.with_suffix(".json"), found)
+    write_atomically(path.with_suffix(".md"), page.encode())
+    print(page)
 
 
 def milliseconds(seconds: Sequence[float]) -> float:

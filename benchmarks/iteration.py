@@ -26,9 +26,8 @@ from cavia.envs import CheetahDirection, Navigation
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts
 from cavia.learners.acting import Points, adapt_in
-from cavia.tensor_file import write_atomically, write_json
 from cavia.training.trpo import TRPO, MetaBatch, TrustRegion
-from interleaved import in_turns, milliseconds, spread
+from interleaved import in_turns, milliseconds, publish, spread
 from simulator import gymnasiums
 from trpo import OURS, Recipe, Weights, actions_at, adapted
 
@@ -195,9 +194,7 @@ def main() -> None:
         for name, problem in problems().items()
     }
     found = {"problems": raced, "rounds": options.rounds}
-    write_json(options.out / "iteration.json", found)
-    write_atomically(options.out / "iteration.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "iteration", found, markdown(found))
 
 
 if __name__ == "__main__":

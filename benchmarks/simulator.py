@@ -23,8 +23,7 @@ import torch
 
 from cavia.envs import CheetahDirection
 from cavia.envs.simulator import warnings_of_mujoco
-from cavia.tensor_file import write_atomically, write_json
-from interleaved import in_turns, spread
+from interleaved import in_turns, publish, spread
 
 TASKS, ROLLOUTS, STEPS = 10, 4, 10
 BASELINE = "gymnasium"
@@ -136,9 +135,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(options.rounds)
-    write_json(options.out / "simulator.json", found)
-    write_atomically(options.out / "simulator.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "simulator", found, markdown(found))
 
 
 if __name__ == "__main__":

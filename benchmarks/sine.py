@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 
 import cavia
-from cavia.tensor_file import write_atomically, write_json
-from interleaved import Step, check, contestants, in_turns, milliseconds, repeated, times_faster
+from interleaved import Step, check, contestants, in_turns, milliseconds, publish, repeated, times_faster
 
 TASKS, POINTS, CONTEXT = 25, 10, 5
 
@@ -87,9 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(options.rounds)
-    write_json(options.out / "sine.json", found)
-    write_atomically(options.out / "sine.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "sine", found, markdown(found))
 
 
 if __name__ == "__main__":

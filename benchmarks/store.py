@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 import cavia
-from cavia.tensor_file import write_atomically, write_json
+from cavia.tensor_file import write_atomically
+from interleaved import publish
 
 SIZE, BYTES, BATCH, SINGLE, VERSION = 50, 200, 10_000, 50, "0123456789abcdef"
 BLOCK = 64  # contexts in a row of the blocked layout
@@ -343,9 +344,7 @@ def main() -> None:
         "store": {kind: measure(options.tasks, kind) for kind in ("int", "str")},
         "candidates": compare(options.compared, options.rounds),
     }
-    write_json(options.out / "store.json", found)
-    write_atomically(options.out / "store.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "store", found, markdown(found))
 
 
 if __name__ == "__main__":

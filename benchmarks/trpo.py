@@ -23,9 +23,8 @@ import cavia
 from cavia.allocator import keep_freed_memory
 from cavia.envs import Navigation
 from cavia.learners.acting import adapt_in
-from cavia.tensor_file import write_atomically, write_json
 from cavia.training.trpo import TRPO, MetaBatch, TrustRegion, conjugate_gradients
-from interleaved import in_turns, milliseconds, spread
+from interleaved import in_turns, milliseconds, publish, spread
 
 TASKS, ROLLOUTS, CONTEXT = 20, 20, 5
 RATES = {"CAVIA": 1.0, "MAML": 0.1}
@@ -193,9 +192,7 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     found = {"methods": {method: measure(method, options.rounds) for method in RATES}, "rounds": options.rounds}
-    write_json(options.out / "trpo.json", found)
-    write_atomically(options.out / "trpo.md", markdown(found).encode())
-    print(markdown(found))
+    publish(options.out / "trpo", found, markdown(found))
 
 
 if __name__ == "__main__":
