@@ -158,7 +158,8 @@ def result(method, rate, after, seed=0, validation=None):
     return {
         "method": method, "inner_lr": rate, "seed": seed, "validation": after if validation is None else validation,
         "sampled": [-40.0, after, after], "sampled_interval": [2.0] * 3, "mean": [-39.0, after + 1, after + 1],
-        "mean_interval": [2.0] * 3, "curve": [[10, after, 1.0]], "seconds": 1.0, "iterations": 10,
+        "mean_interval": [2.0] * 3, "gain": [0.0, after + 40, after + 40], "gain_interval": [0.0, 2.0, 2.0],
+        "curve": [[10, after, 1.0]], "seconds": 1.0, "iterations": 10,
     }  # fmt: skip
 
 
