@@ -167,6 +167,9 @@ def _state(experiment: Any, budget: str, runs: Path) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from cavia.experiments.processes import start_server
+
+    start_server(compiles=options.full)  # only long runs are compiled
     from cavia.experiments.base import Data
     from cavia.experiments.catalogue import find
     from cavia.experiments.runner import run

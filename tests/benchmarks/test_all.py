@@ -31,7 +31,7 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(entry, "_run", run)
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
     monkeypatch.setattr(startup, "python", lambda *_, **__: "{}")
-    monkeypatch.setattr(startup, "_seconds_to_metrics", lambda *_: 1.0)
+    monkeypatch.setattr(startup, "_seconds_to_first_iteration", lambda *_: 1.0)
     monkeypatch.setattr(growth, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     return ran
 

@@ -1,5 +1,6 @@
 """How a running experiment is shown: a bar per cell in a terminal, a line per finished cell elsewhere."""
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -46,12 +47,12 @@ class Display:
             print(line, file=sys.stderr, flush=True)
 
     def progress(self, cell: str, state: Progress) -> None:
-        """Show where a cell stands; without a terminal, once a minute."""
+        """Show where a cell stands; without a terminal, when it starts and then once a minute."""
         if self._bars:
             if cell not in self._rows:
                 self._rows[cell] = self._bars.add_task(f"  {cell}", text="")
             self._bars.update(self._rows[cell], total=1.0, completed=state.share, text=str(state))
-        elif time.perf_counter() - self._shown.setdefault(cell, self._started) > 60:
+        elif time.perf_counter() - self._shown.get(cell, -math.inf) > 60:
             self._shown[cell] = time.perf_counter()
             self.say(f"  {cell}: {state}")
 

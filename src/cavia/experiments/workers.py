@@ -6,11 +6,10 @@ A cell that dies takes nothing with it, and its memory is returned.
 import os
 import shlex
 import signal
-import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.experiments.base import Cell, Data, Place
 from cavia.experiments.catalogue import find
 from cavia.experiments.display import Display
+from cavia.experiments.processes import start_process
 from cavia.tensor_file import read_json, write_json
 from cavia.training.interrupt import stop_requests
 from cavia.training.progress import Progress
@@ -108,17 +108,8 @@ _GO_ON = "stopped; finished cells are kept, run the same command again to go on"
 
 
 def _start(order: Order, cell: Cell) -> _Worker:
-    context = get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
     threads = max(1, cores() // order.jobs)
-    process = context.Process(target=_work, args=(order, cell, threads, send), daemon=True)
-    if threading.current_thread() is threading.main_thread():
-        heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C never reaches a worker, even starting
-        process.start()
-        signal.signal(signal.SIGINT, heard)
-    else:
-        process.start()
-    send.close()
+    process, receive = start_process(_work, order, cell, threads)
     return _Worker(cell, process, receive)
 
 
