@@ -40,6 +40,20 @@ def test_adapting_does_not_touch_the_learner(name):
 
 
 @each_learner
+def test_adapting_is_the_same_in_training_in_inference_mode_and_inside_vmap(name):
+    learner, batch = make(name), batch_of()
+    x, y = batch.support_x, batch.support_y
+    fast = learner.adapt(x, y)
+    with torch.enable_grad():
+        trained = learner.infer(x, y, None, learner.inner_steps, None)  # with the graph for the outer gradient
+    with torch.inference_mode():
+        inferred = learner.adapt(x, y)
+    mapped = torch.vmap(lambda x, y: {k: v[0] for k, v in learner.adapt(x[None], y[None]).items()})(x, y)
+    for other in (trained, inferred, mapped):
+        assert all(torch.allclose(other[key], value, atol=1e-6) for key, value in fast.items())
+
+
+@each_learner
 def test_adapting_lowers_the_support_loss(name):
     learner, batch = make(name), batch_of()
     losses = []
