@@ -22,7 +22,7 @@ def start_server(compiles: bool = False) -> None:
         from multiprocessing.forkserver import ensure_running
 
         compiler = ["torch._inductor.compile_fx"] if compiles else []
-        CONTEXT.set_forkserver_preload(["cavia.experiments.uncollected", "cavia.experiments.workers", *compiler])
+        CONTEXT.set_forkserver_preload(["cavia.experiments.server", "cavia.experiments.workers", *compiler])
         with _deaf_to_interrupts():
             ensure_running()
 
@@ -39,6 +39,7 @@ def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Any, An
 
 
 def _begin(environment: dict[str, str], target: Callable[..., None], *arguments: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.freeze()  # what the server imported is no garbage
     gc.enable()
     os.environ.clear()  # the server's, which may be older than what the runner has by now

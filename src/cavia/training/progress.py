@@ -24,10 +24,8 @@ class Progress:
 
     def __str__(self) -> str:
         score = "" if self.score is None else f"  validation {self.score:.4f}"
-        return (
-            f"iteration {self.iteration}/{self.iterations}  {self.text or f'loss {self.loss:.4f}'}{score}  "
-            f"{self.per_second:.3g} it/s  {clock(self.seconds_left)} left"
-        )
+        pace = f"  {self.per_second:.3g} it/s  {clock(self.seconds_left)} left" if self.per_second else ""
+        return f"iteration {self.iteration}/{self.iterations}  {self.text or f'loss {self.loss:.4f}'}{score}{pace}"
 
 
 class Clock:
