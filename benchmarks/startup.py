@@ -48,7 +48,7 @@ def imports(rounds: int) -> dict[str, Any]:
     actions: dict[str, tuple[Any, int]] = {
         "torch": (lambda: python("-c", "import torch"), 1),
         "cavia": (lambda: python("-c", "import cavia"), 1),
-        "all of cavia": (lambda: python("-c", "import cavia", EAGER_IMPORT="1"), 1),
+        "all of cavia": (lambda: python("-c", "import cavia", EAGER_IMPORT="1"), 1),  # lazy_loader's switch
     }
     times = in_turns(actions, rounds + 1, processor_time_of_children)
     times = {name: values[1:] for name, values in times.items()}  # the first round reads the files

@@ -45,6 +45,21 @@ def test_importing_cavia_is_lean():
         "pyarrow",
         "torch._dynamo.convert_frame",
     ]
-    code = f"import sys, cavia; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; from cavia import *; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_pytorch_is_left_to_the_first_use():
+    code = """if True:
+        import sys, cavia, cavia.cli
+        assert "torch" not in sys.modules and "numpy" not in sys.modules
+        cavia.MLP
+        assert "torch" in sys.modules"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_all_public_names_are_there():
+    for name in cavia.__all__:
+        assert getattr(cavia, name) is not None
+    assert set(cavia.__all__) <= set(dir(cavia))

@@ -1,49 +1,32 @@
 # The public names and where they live; `__init__.py` reads this file and imports each at its first use.
 from . import envs as envs
-from .errors import CaviaError as CaviaError
-from .errors import Diverged as Diverged
-from .errors import Interrupted as Interrupted
-from .evaluation.evaluate import Evaluation as Evaluation
-from .evaluation.evaluate import evaluate as evaluate
+from .errors import CaviaError as CaviaError, Diverged as Diverged, Interrupted as Interrupted
+from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from .evaluation.returns import evaluate_returns as evaluate_returns
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.gradient import (
     ANIL as ANIL,
-)
-from .learners.gradient import (
     CAVIA as CAVIA,
-)
-from .learners.gradient import (
     MAML as MAML,
-)
-from .learners.gradient import (
     CaviaMAML as CaviaMAML,
-)
-from .learners.gradient import (
     MetaSGD as MetaSGD,
-)
-from .learners.gradient import (
     Reptile as Reptile,
 )
 from .learners.inner import adapt as adapt
-from .learners.metric import MatchingNets as MatchingNets
-from .learners.metric import ProtoNets as ProtoNets
+from .learners.metric import MatchingNets as MatchingNets, ProtoNets as ProtoNets
 from .learners.newton import GaussNewton as GaussNewton
 from .learners.saving import load as load
 from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis
 from .models.condition import condition as condition
 from .models.conditioned import Conditioned as Conditioned
-from .models.conditioning import Concat as Concat
-from .models.conditioning import FiLM as FiLM
+from .models.conditioning import Concat as Concat, FiLM as FiLM
 from .models.convnet import ConvNet as ConvNet
 from .models.mlp import MLP as MLP
-from .models.policy import CategoricalPolicy as CategoricalPolicy
-from .models.policy import GaussianPolicy as GaussianPolicy
+from .models.policy import CategoricalPolicy as CategoricalPolicy, GaussianPolicy as GaussianPolicy
 from .store.contexts import ContextStore as ContextStore
-from .tasks.batch import TaskBatch as TaskBatch
-from .tasks.batch import TaskFamily as TaskFamily
+from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
 from .tasks.completion import Completion as Completion
 from .tasks.episodes import Episodes as Episodes
 from .tasks.glyphs import synthetic_glyphs as synthetic_glyphs

@@ -59,10 +59,10 @@ def test_neighbouring_experiments_take_over_each_others_training(navigation, cap
     assert ours["seconds"] == theirs["seconds"]
 
 
-def workers(process):
-    """The processes that the runner has started for its cells."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+def children(pid, word):
+    """The processes that this one has started with such a word in their command lines."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found if word in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the worker")
@@ -75,8 +75,9 @@ def test_a_killed_worker_is_one_clear_error_and_the_run_goes_on(tmp_path):
     while not list(out.glob("cells/*/checkpoint.safetensors")):
         assert time.monotonic() < deadline, "no checkpoint appeared"
         time.sleep(0.05)
-    for worker in workers(process):
-        os.kill(worker, signal.SIGKILL)
+    (server,) = children(process.pid, b"forkserver")
+    (worker,) = children(server, b"forkserver")
+    os.kill(worker, signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "its process ended with code -9 before it was finished" in error

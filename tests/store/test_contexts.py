@@ -5,8 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import cavia
 from cavia.cli import main

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import cavia
+from cavia.tasks.batch import seeded_generator
+from cavia.tensor_file import read_tensors
 from cavia.training.progress import Progress
 from tests.training.runs import assert_same, make, train, weights
 
@@ -32,7 +34,7 @@ def test_adam_equals_torch_optim():
     ours, theirs = make(), make()
     train(ours, 15, validation_tasks=0, clip=0.5)
     optimiser = torch.optim.Adam(theirs.parameters(), lr=1e-3)
-    generator = cavia.tasks.batch.seeded_generator(0, "train")
+    generator = seeded_generator(0, "train")
     for _ in range(15):
         optimiser.zero_grad()
         theirs.task_losses(cavia.Sine().sample(4, 10, 10, generator)).mean().backward()
@@ -92,7 +94,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_last_good_checkp
     settings = {"every": 10, "tasks_per_batch": 4, "validation_tasks": 0, "progress": False, "tensorboard": False}
     with pytest.raises(cavia.Diverged, match=r"MAML with inner_lr 0\.25: the loss is nan at iteration 15"):
         cavia.fit(learner, Broken(), 30, run_dir=tmp_path, **settings)
-    tensors, description = cavia.tensor_file.read_tensors(tmp_path / "checkpoint.safetensors")
+    tensors, description = read_tensors(tmp_path / "checkpoint.safetensors")
     assert description["iteration"] == 10
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 

@@ -1,4 +1,4 @@
-"""How a running experiment is shown: a bar per cell in a terminal, a line per finished cell elsewhere."""
+"""How a running experiment is shown: bars in a terminal; elsewhere lines when a cell starts, each minute and at its end."""
 
 import math
 import sys
@@ -24,8 +24,7 @@ class Display:
             self.say(f"{self._experiment}: {self._finished} of {self._total} cells are finished already")
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as Bars
+            from rich.progress import BarColumn, Progress as Bars, TextColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
             self._bars = Bars(*columns, console=Console(stderr=True))

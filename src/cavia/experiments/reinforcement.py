@@ -13,7 +13,7 @@ from cavia.envs.cheetah import CheetahDirection, CheetahVelocity, model_path
 from cavia.envs.extra import extra
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError
-from cavia.evaluation.evaluate import Evaluation
+from cavia.evaluation.evaluate import half_width
 from cavia.evaluation.probes import linear_r2
 from cavia.evaluation.returns import Returns, evaluate_returns
 from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settings, check_choices, check_numbers
@@ -171,16 +171,16 @@ def make_learner(cell: Cell, settings: Settings, env: TaskEnv) -> GradientLearne
 def returns(found: Returns) -> Result:
     """Mean returns after 0, 1, … updates and their intervals, with random and with mean actions.
 
-    The gains are over the return before any update, task by task: tasks differ more than that.
+    Gains are over the return before any update, task by task: returns differ more between tasks than by an update.
     """
-    gain = Evaluation("return", found.sampled.scores - found.sampled.scores[0])
+    gain = found.sampled.scores - found.sampled.scores[0]
     return {
         "sampled": found.sampled.mean.tolist(),
         "sampled_interval": found.sampled.interval.tolist(),
         "mean": found.mean.mean.tolist(),
         "mean_interval": found.mean.interval.tolist(),
-        "gain": gain.mean.tolist(),
-        "gain_interval": gain.interval.tolist(),
+        "gain": gain.mean(1).tolist(),
+        "gain_interval": half_width(gain).tolist(),
     }
 
 

@@ -151,8 +151,7 @@ def _check(order: Order, worker: _Worker) -> None:
 def _stop(workers: list[_Worker]) -> None:
     """Ask every worker to write its checkpoint and end, and wait for it; a second Ctrl-C ends them at once."""
     for worker in workers:
-        if worker.process.is_alive():
-            os.kill(worker.process.pid, signal.SIGTERM)
+        worker.process.terminate()
     try:
         for worker in workers:
             worker.process.join()

@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import maybe_current_level
 
 Fast: TypeAlias = dict[str, Tensor]  # name → tensor with a leading task axis: what adapts
 
@@ -25,22 +24,10 @@ def adapt(
     first_order: treat the inner gradient as a constant in the outer one.
     """
     for _ in range(steps):
-        gradients = _gradients(task_losses, fast)
+        # Tasks are independent, so the gradient of the summed loss is each task's own gradient.
+        gradients = torch.func.grad(lambda moved: task_losses(moved).sum())(fast)
         if first_order:
             gradients = {name: gradient.detach() for name, gradient in gradients.items()}
         # Eq. (5) for the context, Eq. (3) for weights: φᵢ = φ₀ − α ∇φ L
         fast = {name: value - step_size[name] * gradients[name] for name, value in fast.items()}
     return fast
-
-
-def _gradients(task_losses: Callable[[Fast], Tensor], fast: Fast) -> Fast:
-    """The gradient of each task's own loss: tasks are independent, so it is that of the summed loss."""
-    inside_transform = maybe_current_level() is not None  # of torch.func, which plain autograd does not go through
-    if torch.is_grad_enabled() or torch.is_inference_mode_enabled() or inside_transform:
-        return torch.func.grad(lambda moved: task_losses(moved).sum())(fast)
-    # No outer gradient will follow, and plain autograd has half the overhead, which shows if the tasks are few.
-    with torch.enable_grad():
-        moved = {name: value.detach().requires_grad_() for name, value in fast.items()}
-        loss = task_losses(moved).sum()
-    found = torch.autograd.grad(loss, list(moved.values()), materialize_grads=True)
-    return dict(zip(moved, found, strict=True))

@@ -95,8 +95,7 @@ def showing(progress: bool | Show, title: str) -> Iterator[Show]:
 @contextmanager
 def _bar(title: str) -> Iterator[Show]:
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, Progress as Bars, TextColumn
 
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")]
     with Bars(*columns, console=Console(stderr=True)) as bars:
