@@ -1,4 +1,4 @@
-"""How a running experiment is shown: bars in a terminal; elsewhere lines when a cell starts, each minute and at its end."""
+"""How a running experiment is shown: bars in a terminal; elsewhere lines, at a start, each minute and at an end."""
 
 import math
 import sys
