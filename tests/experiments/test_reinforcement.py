@@ -170,9 +170,17 @@ def test_the_rate_that_validates_best_is_reported_and_adaptation_must_pay():
         result("CAVIA", 1.0, -15.0), result("MAML", 0.1, -39.0, validation=-12.0),
         result("MAML", 1.0, -10.0, validation=-13.0),
     ]  # fmt: skip
-    summary = updates_summary(settings, results, name="fig7a")
+    summary = updates_summary(settings, results, name="fig7a", cavia_is_above=True)
     assert summary["tables"][0]["rows"][2]["cells"][1]["ours"]["mean"] == -39.0
     assert [claim["holds"] for claim in summary["claims"]] == [True, False, True]
+
+
+@pytest.mark.parametrize(("maml", "above", "par"), [(-14.0, False, True), (-16.0, True, True), (-20.0, True, False)])
+def test_returns_after_one_update_are_compared_as_the_paper_does(maml, above, par):
+    results = [result("CAVIA", 1.0, -15.0), result("MAML", 0.1, maml)]
+    for cavia_is_above, holds in ((True, above), (False, par)):
+        summary = updates_summary(find("fig7a").quick, results, "fig7a", cavia_is_above)
+        assert summary["claims"][-1]["holds"] is holds
 
 
 def test_rates_are_good_if_they_keep_most_of_the_best_gain_and_a_diverged_one_is_a_gap():
@@ -186,7 +194,7 @@ def test_rates_are_good_if_they_keep_most_of_the_best_gain_and_a_diverged_one_is
 
 def test_numbers_that_are_not_finite_leave_a_gap_and_no_traceback():
     lost = result("CAVIA", 1.0, -15.0) | {"sampled_interval": [None] * 3, "curve": [[10, None, 1.0]]}
-    summary = updates_summary(find("fig7a").quick, [lost], name="fig7a")
+    summary = updates_summary(find("fig7a").quick, [lost], name="fig7a", cavia_is_above=False)
     assert summary["tables"][0]["rows"][0]["cells"][0]["ours"]["interval"] == math.inf  # in JSON null again
     assert summary["figures"][1]["series"][0]["y"] == [None]
 
