@@ -9,7 +9,8 @@ CODE = """
 import resource, torch
 from cavia.allocator import keep_freed_memory
 kept = {kept} and keep_freed_memory()
-torch.ones(16_000_000)
+for _ in range(20):  # until the heap has settled: at first small blocks are cut off the large ones
+    torch.ones(16_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
     torch.ones(16_000_000)  # 64 MB, 15,625 pages

@@ -174,6 +174,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(tmp_path):
     folder.parent.chmod(0o755)
     code = """
         import os, sys, torch, cavia
+        cavia.ContextStore  # imported while the interpreter's files can be read
         if os.geteuid() == 0:
             os.setuid(65534)  # root may write anywhere
         with cavia.ContextStore(sys.argv[1] + "/tasks.store") as store:
