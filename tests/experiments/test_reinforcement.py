@@ -17,6 +17,7 @@ from PIL import Image
 
 import cavia.experiments.watch
 from cavia.cli import main
+from cavia.errors import CaviaError
 from cavia.evaluation.probes import linear_r2
 from cavia.experiments.catalogue import find
 from cavia.experiments.reinforcement_summary import rates_summary, updates_summary
@@ -190,6 +191,12 @@ def test_rates_are_good_if_they_keep_most_of_the_best_gain_and_a_diverged_one_is
     summary = rates_summary(settings, results)
     assert [claim["holds"] for claim in summary["claims"]] == [True, True]
     assert summary["figures"][0]["series"][1]["y"] == [-14.0, None]
+
+
+def test_cells_of_an_older_version_are_named():
+    old = {key: value for key, value in result("CAVIA", 1.0, -15.0).items() if not key.startswith("gain")}
+    with pytest.raises(CaviaError, match="older cavia, without gains; delete"):
+        updates_summary(find("fig7a").quick, [old], name="fig7a", cavia_is_above=False)
 
 
 def test_numbers_that_are_not_finite_leave_a_gap_and_no_traceback():

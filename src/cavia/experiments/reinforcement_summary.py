@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from cavia.errors import CaviaError
 from cavia.experiments.base import Result, Settings
 from cavia.experiments.curves import curve, x_label
 from cavia.experiments.seeds import by_rate, mean_over_seeds
@@ -40,6 +41,11 @@ def updates_summary(settings: Settings, results: list[Result], name: str, cavia_
 
     cavia_is_above: what the paper says of the returns after one update; else that they are on a par.
     """
+    if any("sampled" in one and "gain" not in one for one in results):
+        raise CaviaError(
+            "the cells were measured by an older cavia, without gains; delete cells/*/result.json in the run folder "
+            "and run the same command again (nothing is trained again)"
+        )
     methods = dict.fromkeys(result["method"] for result in results)
     groups = [group for method in methods if (group := _best_rate(results, method))]
     rows = [
