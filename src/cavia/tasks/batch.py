@@ -49,7 +49,11 @@ class TaskBatch:
 
     def to(self, device: torch.device | str) -> "TaskBatch":
         """The same tasks on another device."""
-        return self._map(lambda tensor: tensor.to(device))
+        there = torch.device(device)
+        tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
+        if all(tensor.device == there for tensor in (*tensors, *self.attributes.values())):
+            return self  # to build it anew would show beside a small step
+        return self._map(lambda tensor: tensor.to(there))
 
     def split(self, chunk: int) -> "Iterator[TaskBatch]":
         """The tasks in order, at most `chunk` at a time."""

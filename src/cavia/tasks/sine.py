@@ -47,7 +47,7 @@ class Sine:
 
         def uniform(low_high: tuple[float, float], *size: int) -> torch.Tensor:
             low, high = low_high
-            return torch.rand(size, generator=generator, device=generator.device) * (high - low) + low
+            return torch.rand(size, generator=generator, device=generator.device).mul_(high - low).add_(low)
 
         amplitude, phase = uniform(self.amplitude, tasks, 1, 1), uniform(self.phase, tasks, 1, 1)
         if split == "train":

@@ -54,7 +54,7 @@ class Compiled:
         from torch._inductor.decomposition import select_decomp_table
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        from cavia.training.thin_products import ThinProducts
+        from cavia.training.products import CheapProducts
 
         count = len(self.state)
 
@@ -76,7 +76,7 @@ class Compiled:
         on_cpu = examples[0].device.type == "cpu"
         # To go on from the cache should take no trials of the C++ compiler.
         quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
-        options = {"post_grad_custom_pre_pass": ThinProducts(), **quick_start} if on_cpu else {}
+        options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start} if on_cpu else {}
         with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
             return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 

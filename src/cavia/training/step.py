@@ -36,6 +36,7 @@ class MetaStep:
         compiled: bool = False,
     ):
         self.learner = learner
+        self.observer = learner.model if isinstance(learner.model, NormedModel) else None
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
@@ -85,8 +86,8 @@ class MetaStep:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
         with torch.no_grad():
             loss = self._step(batch)
-            if isinstance(self.learner.model, NormedModel):
-                self.learner.model.observe(batch.query_x, self.chunk or len(batch))
+            if self.observer is not None:
+                self.observer.observe(batch.query_x, self.chunk or len(batch))
             return loss
 
     def or_uncompiled(self, batch: TaskBatch) -> Tensor:
