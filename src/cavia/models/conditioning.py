@@ -17,15 +17,18 @@ class Concat(nn.Linear):
 
     def from_features(self, h: Tensor) -> Tensor:
         """Eq. (9), first sum and bias: h [T, N, features] → [T, N, outputs]."""
-        return linear(h, self.weight[:, : self.in_features - self.context], self.bias)
-
-    def from_context(self, context: Tensor) -> Tensor:
-        """Eq. (9), second sum: context [T, C] → [T, 1, outputs]."""
-        return linear(context, self.weight[:, self.in_features - self.context :]).unsqueeze(1)
+        weight = self.weight[:, : -self.context] if self.context else self.weight
+        return linear(h, weight, self.bias)
 
     def forward(self, h: Tensor, context: Tensor) -> Tensor:  # type: ignore[override]  # a layer of two inputs
         """h [T, N, features] and context [T, C] → [T, N, outputs]."""
-        return self.from_features(h) + self.from_context(context)
+        return self.add_context(self.from_features(h), context)
+
+    def add_context(self, h: Tensor, context: Tensor) -> Tensor:
+        """Eq. (9), second sum added to what `from_features` gave: h [T, N, outputs], context [T, C] → [T, N, outputs]."""
+        if self.context == 0:
+            return h
+        return h + linear(context, self.weight[:, -self.context :]).unsqueeze(1)
 
 
 class FiLM(nn.Module):

@@ -77,7 +77,7 @@ class MLP(ContextModel):
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
         first, *rest = list(self.layers)[self.at[0] :]  # a slice of a ModuleList would be a new module
-        h = h + first.from_context(context)  # type: ignore[operator]
+        h = first.add_context(h, context)  # type: ignore[operator]
         for layer in rest:
             h = layer(relu(h), context) if isinstance(layer, Concat) else layer(relu(h))
         return h
