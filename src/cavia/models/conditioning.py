@@ -25,7 +25,7 @@ class Concat(nn.Linear):
         return self.add_context(self.from_features(h), context)
 
     def add_context(self, h: Tensor, context: Tensor) -> Tensor:
-        """Eq. (9), second sum added to what `from_features` gave: h [T, N, outputs], context [T, C] → [T, N, outputs]."""
+        """Eq. (9), second sum added to what `from_features` gave: h [T, N, outputs], context [T, C] → as h."""
         if self.context == 0:
             return h
         return h + linear(context, self.weight[:, -self.context :]).unsqueeze(1)
