@@ -36,10 +36,11 @@ def _steps(name: str, part: dict[str, Any]) -> str:
         for entrant, row in part["entrants"].items()
     )
     peak = part["peak_giga_operations_per_second"]["median"]
+    few = "".join(f"\n“{entrant}” takes {count} at a time." for entrant, count in part["tasks_at_a_time"].items())
     return f"""## One meta-step: {name}
 
 {part["tasks"]} tasks, {part["mega_operations"]:g} · 10⁶ operations, peak {peak:g} · 10⁹ a second;
-medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.
+medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{few}
 
 | entrant | ms | tasks a second | faster than the recipe | worst … best round | of the peak | largest difference |
 |---|---|---|---|---|---|---|

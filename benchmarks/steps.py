@@ -20,7 +20,7 @@ import torch
 from cavia.allocator import keep_freed_memory
 from cavia.tensor_file import write_json
 from interleaved import SIDE, count_operations, in_turns, matrix_product, milliseconds, spread, until
-from peers import RECIPE, entrants
+from peers import COMPILED, EAGER, RECIPE, entrants
 from peers.entrant import Entrant
 from peers.work import WORK, Work
 
@@ -69,8 +69,10 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
         }
         for name, values in times.items()
     }
+    chunks = {EAGER: work.chunk, COMPILED: work.compiled_chunk}
     return {
         "tasks": len(batches[0]),
+        "tasks_at_a_time": {name: chunk for name, chunk in chunks.items() if chunk is not None and name in rows},
         "rounds": rounds,
         "mega_operations": round(operations / 1e6, 2),
         "peak_giga_operations_per_second": spread([value / 1e9 for value in peak], 1),

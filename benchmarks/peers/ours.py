@@ -16,7 +16,8 @@ class Ours(Entrant):
 
     def __init__(self, work: Work, compiled: bool = False):
         self.learner = work.learner()
-        self.step = MetaStep(self.learner, LR, CLIP, None if compiled else work.chunk, compiled)
+        chunk = work.compiled_chunk if compiled else work.chunk
+        self.step = MetaStep(self.learner, LR, CLIP, chunk, compiled)
 
     def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
         return repeated(self.step, batches)[0]
