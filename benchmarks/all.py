@@ -28,6 +28,7 @@ from peers.work import QUICK, WORK
 from steps import machine
 
 HERE = Path(__file__).parent
+ROUNDS = 9  # of whatever is not a work with a number of its own
 OWN_PAGES = (
     "sine.py",
     "completion.py",
@@ -59,7 +60,7 @@ class Budget:
 
     works: Sequence[str]
     without: Sequence[str]  # entrants
-    rounds: int
+    rounds: int | None  # of each part at most; None: as many as it needs
     seconds: float  # of each entrant in each round
     largest: int  # size of the growth curves
     cold_starts: bool
@@ -69,27 +70,30 @@ def measure(budget: Budget, folder: Path) -> dict[str, Any]:
     """All parts, one after another; the folder keeps what each has measured."""
     measured = partial(part, folder)
     seconds = ("--seconds", str(budget.seconds))
-    timing = ("--rounds", str(budget.rounds), *seconds)
-    rounds = {name: ("--rounds", str(min(budget.rounds, WORK[name].rounds))) for name in budget.works}
+    rounds = ("--rounds", str(budget.rounds or ROUNDS))
+
+    def step(name: str) -> dict[str, Any]:
+        most = WORK[name].rounds
+        times = str(min(budget.rounds or most, most))
+        return measured("steps.py", "--work", name, "--rounds", times, *seconds, *without)
+
     without = ("--without", *budget.without)
     starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
     return {
         "date": date.today().isoformat(),
         "machine": machine(),
         "missing_peers": missing(),
-        "steps": {
-            name: measured("steps.py", "--work", name, *rounds[name], *seconds, *without) for name in budget.works
-        },
-        "adapting": measured("adapting.py", *timing),
-        "growth": measured("growth.py", "--largest", str(budget.largest), *timing)["axes"],
-        "startup": measured("startup.py", "--rounds", str(budget.rounds), *starts, *without),
+        "steps": {name: step(name) for name in budget.works},
+        "adapting": measured("adapting.py", *rounds, *seconds),
+        "growth": measured("growth.py", "--largest", str(budget.largest), *rounds, *seconds)["axes"],
+        "startup": measured("startup.py", *rounds, *starts, *without),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few minutes: sine only")
-    parser.add_argument("--rounds", type=int, default=None, help="by default 3 if quick, else 9")
+    parser.add_argument("--rounds", type=int, default=None, help="at most; by default 3 if quick, else up to 25")
     parser.add_argument("--seconds", type=float, default=None, help="of each entrant in each round")
     parser.add_argument("--largest", type=int, default=None, help="no size of the growth curves beyond this one")
     parser.add_argument("--work", nargs="*", default=None, choices=list(WORK), help="by default all; sine if quick")
@@ -100,7 +104,7 @@ def main() -> None:
     budget = Budget(
         works=options.work if options.work is not None else QUICK if options.quick else list(WORK),
         without=options.without,
-        rounds=options.rounds or (3 if options.quick else 9),
+        rounds=options.rounds or (3 if options.quick else None),
         seconds=options.seconds or (0.05 if options.quick else 0.2),
         largest=options.largest or (64 if options.quick else 4096),
         cold_starts=not options.quick,

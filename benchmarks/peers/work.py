@@ -22,7 +22,7 @@ class Work:
     chunk:    how many tasks our own step takes at a time if it is not compiled; None: all.
     compiled: whether our own step is worth compiling.
     compiled_chunk: how many tasks it takes at a time if it is.
-    rounds:   at most so many; a step of seconds is not measured as often as one of milliseconds.
+    rounds:   how often each entrant is timed: a step of seconds less often than one of milliseconds.
     dtype:    in which the entrants' results are compared: float64 where rounding decides what a max-pool takes.
     """
 
@@ -79,8 +79,8 @@ def conv_batch(seed: int, shots: int, tasks: int) -> cavia.TaskBatch:
 
 def _sine(method: str) -> Work:
     if method == "CAVIA":
-        return Work(method, partial(sine_model, 5), sine_batch, "mse", 1.0, 1)
-    return Work(method, partial(sine_model, 0), sine_batch, "mse", 0.01, 1)
+        return Work(method, partial(sine_model, 5), sine_batch, "mse", 1.0, 1, rounds=25)
+    return Work(method, partial(sine_model, 0), sine_batch, "mse", 0.01, 1, rounds=25)
 
 
 def _completion(known: int) -> Work:
