@@ -56,7 +56,7 @@ def _steps(name: str, part: dict[str, Any]) -> str:
 {part["tasks"]} tasks, {part["mega_operations"]:g} · 10⁶ operations, peak {peak:g} · 10⁹ a second;
 medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{few}
 
-| entrant | ms | tasks a second | faster than the recipe | slower than ours | in single rounds | of the peak | difference |
+| entrant | ms | tasks/s | faster than the recipe | slower than ours | in single rounds | of the peak | difference |
 |---|---|---|---|---|---|---|---|
 {rows}
 """
