@@ -103,6 +103,11 @@ def test_matrices_of_their_own_keep_a_product_for_each_task():
     assert_same(graph, torch.bmm, doubles(4, 6, 20), doubles(4, 20, 20))
 
 
+def test_products_without_points_add_up_to_zero():
+    graph, _ = passed(lambda a, b: torch.bmm(a, b).sum(0), doubles(4, 20, 0), doubles(4, 0, 30))
+    assert graph(doubles(4, 20, 0), doubles(4, 0, 30)).eq(torch.zeros(20, 30)).all()
+
+
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_products_that_are_only_added_up_over_tasks_are_one_product(keepdim):
     def function(a, b, c):

@@ -77,10 +77,10 @@ def _summed(graph: Graph, value: Node) -> Node:
         return _call(graph, aten.sum.dim_IntList, value, [0])
     if value.target is aten.bmm.default:
         a, b = _arguments(value)
-        tasks, k, n = a.meta["val"].shape
+        (tasks, k, n), m = a.meta["val"].shape, b.meta["val"].shape[2]
         side_by_side = _call(graph, aten.permute.default, a, [1, 0, 2])
         side_by_side = _call(graph, aten.reshape.default, side_by_side, [k, tasks * n])
-        return _call(graph, aten.mm.default, side_by_side, _call(graph, aten.reshape.default, b, [tasks * n, -1]))
+        return _call(graph, aten.mm.default, side_by_side, _call(graph, aten.reshape.default, b, [tasks * n, m]))
     if value.target is aten.add.Tensor:
         return _call(graph, aten.add.Tensor, *(_summed(graph, one) for one in _arguments(value)))
     source, sizes_or_axes = _arguments(value)
@@ -125,6 +125,7 @@ def _turn(graph: Graph, node: Node) -> None:
 
 
 def _transposed(graph: Graph, matrices: Node) -> Node:
+    """Each matrix of [..., N, M] transposed, [..., M, N]."""
     *tasks, rows, columns = range(matrices.meta["val"].ndim)
     return _call(graph, aten.permute.default, matrices, [*tasks, columns, rows])
 
@@ -140,13 +141,14 @@ def _thin_product(graph: Graph, a: Node, b: Node) -> Node:
     if k == 1:
         return _call(graph, aten.mul.Tensor, a, b)
     if n == 1:
-        row = _call(graph, aten.permute.default, b, [1, 0])
-        return _call(graph, aten.sum.dim_IntList, _call(graph, aten.mul.Tensor, a, row), [1], True)
-    column = _call(graph, aten.permute.default, a, [1, 0])
-    return _call(graph, aten.sum.dim_IntList, _call(graph, aten.mul.Tensor, column, b), [0], True)
+        terms = _call(graph, aten.mul.Tensor, a, _transposed(graph, b))
+        return _call(graph, aten.sum.dim_IntList, terms, [1], True)
+    terms = _call(graph, aten.mul.Tensor, _transposed(graph, a), b)
+    return _call(graph, aten.sum.dim_IntList, terms, [0], True)
 
 
 def _arguments(node: Node) -> tuple[Any, ...]:
+    """node.args, whose own type would have to be narrowed wherever one is used."""
     return node.args
 
 
