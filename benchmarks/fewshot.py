@@ -161,6 +161,7 @@ def measure(shots: int, tasks: int, rounds: int) -> dict[str, Any]:
             "matrix product": matrix_product(),
         },
         rounds + 1,
+        warm=[KEPT],
     )
     times = {name: values[1:] for name, values in times.items()}  # the first round is for warming up
     peak = [2 * SIDE**3 / seconds for seconds in times["matrix product"]]

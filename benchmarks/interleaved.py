@@ -9,7 +9,7 @@ import ctypes
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -128,15 +128,21 @@ def in_turns(
     actions: Mapping[str, tuple[Callable[[], object], int]],
     rounds: int,
     clock: Callable[[], float] = time.process_time,
+    warm: Collection[str] = (),
 ) -> dict[str, list[float]]:
     """Name → seconds of one unit of work, for each round. An action is a function and how many units it does.
 
+
     clock: by default counts only what the processor did for us: on one core, and on a quiet machine, the same as by
            the wall clock, and on a busy one without the time that others had.
+    warm:  names of actions that are run once more, untimed, right before: the memory that they keep is theirs by then,
+           as in all but the first step of a training.
     """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):
         for name, (action, units) in actions.items():
+            if name in warm:
+                action()
             start = clock()
             action()
             times[name].append((clock() - start) / units)
