@@ -28,3 +28,14 @@ def test_split_keeps_order_and_everything_else():
     assert [len(part) for part in parts] == [3, 3, 1]
     assert torch.equal(torch.cat([part.query_y for part in parts]), batch.query_y)
     assert torch.equal(torch.cat([part.attributes["phase"] for part in parts]), batch.attributes["phase"])
+
+
+def test_a_batch_moves_whole_and_only_if_it_is_elsewhere():
+    batch = cavia.Sine().sample(3, 4, 5, torch.Generator().manual_seed(0))
+    assert batch.to("cpu") is batch
+    moved = batch.to("meta")
+    assert {moved.support_x.device.type, moved.query_y.device.type, moved.attributes["phase"].device.type} == {"meta"}
+    partly = cavia.TaskBatch(
+        batch.support_x, batch.support_y, batch.query_x, batch.query_y, attributes=moved.attributes
+    )
+    assert partly.to("meta").support_x.device.type == "meta"
