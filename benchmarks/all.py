@@ -71,14 +71,14 @@ def measure(budget: Budget, folder: Path) -> dict[str, Any]:
     measured = partial(part, folder)
     seconds = ("--seconds", str(budget.seconds))
     rounds = ("--rounds", str(budget.rounds or ROUNDS))
+    without = ("--without", *budget.without)
+    starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
 
     def step(name: str) -> dict[str, Any]:
         most = WORK[name].rounds
         times = str(min(budget.rounds or most, most))
         return measured("steps.py", "--work", name, "--rounds", times, *seconds, *without)
 
-    without = ("--without", *budget.without)
-    starts = ("--compiled", "--work", *budget.works) if budget.cold_starts else ("--work",)
     return {
         "date": date.today().isoformat(),
         "machine": machine(),

@@ -132,7 +132,6 @@ def in_turns(
 ) -> dict[str, list[float]]:
     """Name → seconds of one unit of work, for each round. An action is a function and how many units it does.
 
-
     clock: by default counts only what the processor did for us: on one core, and on a quiet machine, the same as by
            the wall clock, and on a busy one without the time that others had.
     warm:  names of actions that are run once more, untimed, right before: the memory that they keep is theirs by then,

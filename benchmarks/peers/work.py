@@ -92,11 +92,8 @@ def _conv(method: str, filters: int, shots: int, tasks: int) -> Work:
     context, rate = (100, fewshot.INNER_LR) if method == "CAVIA" else (0, 0.01)
     model = partial(cavia.ConvNet, fewshot.WAYS, filters, context=context)
     batch = partial(conv_batch, shots=shots, tasks=tasks)
-    rounds, kind = (9 if filters < 128 else 3), torch.float64
-    return Work(
-        method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS,
-        chunk=1, compiled=False, rounds=rounds, dtype=kind,
-    )  # fmt: skip
+    make = partial(Work, method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS)
+    return make(chunk=1, compiled=False, rounds=9 if filters < 128 else 3, dtype=torch.float64)
 
 
 WORK: Mapping[str, Work] = MappingProxyType(
