@@ -17,15 +17,15 @@ from tests.report.results import result as whole_result
 
 TINY = {
     "iterations": 2, "tasks_per_batch": 2, "validation_tasks": 4, "test_tasks": 12, "test_points": 5, "contexts": (5,),
-    "rates": (1.0,), "train_shots": (5,), "query": 8, "hidden": (6,), "context": 4, "inner_steps": 2, "shots": (5,),
+    "rates": (1.0,), "query": 8, "hidden": (6,), "context": 4, "inner_steps": 2, "shots": (5,),
     "validation_pictures": 3, "test_pictures": 3, "faces": 2, "orders": ("random",), "waves": 3, "wave_hidden": (4,),
     "first_pictures": 9,
 }  # fmt: skip
 CHANGES = {
     "iterations": 3, "tasks_per_batch": 3, "support": 7, "query": 6, "hidden": (5,), "lr": 0.01, "clip": 0.001,
     "validation_tasks": 5, "test_tasks": 13, "test_points": 6, "contexts": (2,), "context": 3, "maml_lrs": (0.2,),
-    "rates": (0.5,), "steps": 3, "train_shots": (7,), "inner_steps": 1, "cavia_lr": 0.5, "maml_lr": 0.5,
-    "init": "torch", "waves": 4, "wave_hidden": (5,), "wave_tasks_per_batch": 2, "wave_lr": 0.01, "first_pictures": 8,
+    "rates": (0.5,), "steps": 3, "inner_steps": 1, "cavia_lr": 0.5, "maml_lr": 0.5,
+    "init": "xavier", "waves": 4, "wave_hidden": (5,), "wave_tasks_per_batch": 2, "wave_lr": 0.01, "first_pictures": 8,
     "cooldown": 0.9, "minutes": 1e-9, "every": 1, "validation_pictures": 4,
     "methods": ("CNP",),
     "orders": ("ordered",), "shots": (6,), "test_pictures": 4, "faces": 3,
@@ -40,7 +40,7 @@ FEW_SHOT_CHANGES = {
 }  # fmt: skip
 POLICY = {
     "rollouts": 2, "horizon": 6, "hvp_every": 2, "max_kl": 5.0, "test_tasks": 3, "test_rollouts": 2, "updates": 2,
-    "every": 2, "validation_tasks": 2, "context": 2,
+    "every": 2, "validation_tasks": 2, "context": 2, "init": "torch",
 }  # fmt: skip
 POLICY_CHANGES = {
     "rollouts": 3, "horizon": 7, "std": 0.5, "discount": 0.5, "trace": 0.5, "max_kl": 0.01, "cg_iterations": 1,

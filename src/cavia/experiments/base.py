@@ -57,6 +57,8 @@ class Experiment:
     data:      the data set, where experiments of the same cells and settings have different ones.
     find_data: raises if the data are not there; None for an experiment that needs none.
     minutes:   about how long quick and full take on 2 busy cores, if nothing is taken over from a neighbour.
+    quick, full: settings that take minutes, and the paper's to the letter.
+    tuned:     settings that we found to work better, if any, and in words how they differ from the paper's.
     """
 
     id: str
@@ -71,10 +73,13 @@ class Experiment:
     chooses_cells: Sequence[str] = ()
     data: str = ""
     find_data: Callable[[Data], None] | None = None
+    tuned: tuple[Settings, str] | None = None
 
     def settings(self, budget: str, changes: Sequence[str] = ()) -> Settings:
-        """The settings of a budget ("quick" or "full") with changes like "iterations=2000"."""
-        settings = self.quick if budget == "quick" else self.full
+        """The settings of a budget ("quick", "full" or "tuned") with changes like "iterations=2000"."""
+        if budget == "tuned" and self.tuned is None:
+            raise CaviaError(f"{self.id} has no tuned settings, the paper's are all it has; use --full")
+        settings = self.tuned[0] if budget == "tuned" and self.tuned else getattr(self, budget)
         for change in changes:
             name, equals, text = change.partition("=")
             known = {entry.name for entry in fields(settings)}

@@ -95,6 +95,8 @@ def _summary(order: Order, experiment: Experiment, settings: Settings, results: 
         "title": experiment.title + (" (synthetic data)" if order.data.synthetic else ""),
         "reproduces": experiment.reproduces,
         "budget": "own" if order.changes else order.budget,
+        **({"differs": experiment.tuned[1]} if order.budget == "tuned" and experiment.tuned else {}),
+        "commits": sorted({commit for result in results for commit in result.get("commits", [])}),
         "command": order.command,
         "settings": as_json(settings),
         "seeds": order.seeds,

@@ -26,7 +26,8 @@ def fit_cell(
 
     measure: what to find out about the trained learner. A run that diverges is a result too.
     fit:     `fit` for points, `fit_policy` for environments.
-    The result also has the learning curve: [iteration, validation score, seconds so far] at each interval.
+    The result also has the commits that trained it, and the learning curve: [iteration, validation score, seconds so
+    far] at each interval.
     """
     try:
         ended = fit(
@@ -36,8 +37,10 @@ def fit_cell(
         measured = measure()
     except Diverged as error:
         return {"diverged": str(error)}
-    metrics = RunFolder(place.folder).read_metrics()
+    folder = RunFolder(place.folder)
+    metrics = folder.read_metrics()
     return {
+        "commits": folder.commits(),
         "validation": ended.best_score,
         "best_iteration": ended.best_iteration,
         "seconds": ended.seconds,

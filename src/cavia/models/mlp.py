@@ -9,7 +9,7 @@ from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.models.base import ContextModel
 from cavia.models.conditioning import Concat
 
-INITS = ("torch", "he")
+INITS = ("torch", "he", "xavier")
 
 
 class MLP(ContextModel):
@@ -18,8 +18,9 @@ class MLP(ContextModel):
     hidden:  width of each hidden layer.
     context: number of context parameters C.
     at:      the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
-    init:    the weights of the hidden layers at the start: "torch", PyTorch's own, or "he", He et al.'s for ReLU,
-             which are about 2.4 times as large; with five layers or so the signal fades without.
+    init:    the weights at the start: "torch", PyTorch's own; "he", He et al.'s for ReLU in the hidden layers, which
+             are about 2.4 times as large (with five layers or so the signal fades without); or "xavier", Glorot and
+             Bengio's in all layers, with zero biases.
 
     >>> model = MLP(inputs=1, outputs=1, hidden=(40, 40), context=5)
     >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
@@ -65,6 +66,10 @@ class MLP(ContextModel):
         if init == "he":
             for layer in self.layers[:-1]:
                 nn.init.kaiming_normal_(layer.weight)  # type: ignore[arg-type]
+        if init == "xavier":
+            for layer in self.layers:
+                nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def stem(self, x: Tensor) -> Tensor:
         """The layers before the first with context, and that layer's sum over its features."""

@@ -28,9 +28,9 @@ class Policy(ContextModel):
     loss: ClassVar[str]
     discrete: ClassVar[bool]
 
-    def __init__(self, observations: int, actions: int, hidden: Sequence[int], context: int):
+    def __init__(self, observations: int, actions: int, hidden: Sequence[int], context: int, init: str):
         super().__init__()
-        self.mlp = MLP(observations, actions, hidden, context)
+        self.mlp = MLP(observations, actions, hidden, context, init=init)
         self.context, self.observations, self.actions = context, observations, actions
 
     def stem(self, x: Tensor) -> Tensor:
@@ -74,7 +74,8 @@ class GaussianPolicy(Policy):
     """Normal actions with a learned standard deviation that does not depend on the state.
 
     A prediction is the mean and the logarithm of the standard deviation of each of the A numbers: [T, N, 2·A].
-    std: the standard deviation before training.
+    std:  the standard deviation before training.
+    init: the network's weights at the start, as for `MLP`; the paper's authors took "xavier".
 
     >>> policy = GaussianPolicy(observations=2, actions=2, context=5)
     >>> policy(torch.zeros(20, 400, 2), torch.zeros(20, 5)).shape
@@ -85,13 +86,20 @@ class GaussianPolicy(Policy):
     discrete = False
 
     def __init__(
-        self, observations: int, actions: int, hidden: Sequence[int] = (100, 100), context: int = 5, std: float = 1.0
+        self,
+        observations: int,
+        actions: int,
+        hidden: Sequence[int] = (100, 100),
+        context: int = 5,
+        std: float = 1.0,
+        init: str = "torch",
     ):
-        super().__init__(observations, actions, hidden, context)
+        super().__init__(observations, actions, hidden, context, init)
         start = math.log(require_positive("std", std))
         self.log_std = nn.Parameter(torch.full((actions,), start))
         self.arguments = {
             "observations": observations, "actions": actions, "hidden": tuple(hidden), "context": context, "std": std,
+            "init": init,
         }  # fmt: skip
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
@@ -138,9 +146,18 @@ class CategoricalPolicy(Policy):
     loss = "categorical_policy_gradient"
     discrete = True
 
-    def __init__(self, observations: int, actions: int, hidden: Sequence[int] = (100, 100), context: int = 5):
-        super().__init__(observations, actions, hidden, context)
-        self.arguments = {"observations": observations, "actions": actions, "hidden": tuple(hidden), "context": context}
+    def __init__(
+        self,
+        observations: int,
+        actions: int,
+        hidden: Sequence[int] = (100, 100),
+        context: int = 5,
+        init: str = "torch",
+    ):
+        super().__init__(observations, actions, hidden, context, init)
+        self.arguments = {
+            "observations": observations, "actions": actions, "hidden": tuple(hidden), "context": context, "init": init,
+        }  # fmt: skip
 
     @staticmethod
     def log_prob(prediction: Tensor, action: Tensor) -> Tensor:

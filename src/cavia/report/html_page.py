@@ -7,7 +7,7 @@ from importlib.resources import files
 from cavia.evaluation.verdict import MEANING
 from cavia.report.html_table import html_table
 from cavia.report.schema import Claim
-from cavia.report.sections import PAGE_TITLE, PAPER, WARNINGS, Drawing, Section
+from cavia.report.sections import PAGE_TITLE, PAPER, Drawing, Section
 from cavia.report.tables import NOTHING
 
 
@@ -83,8 +83,7 @@ def _summary_row(section: Section) -> str:
 
 def _section(section: Section) -> str:
     result = section.result
-    warned = WARNINGS.get(result["budget"])
-    warning = f'<p class="warning" role="note">{escape(warned)}</p>' if warned else ""
+    warning = f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',

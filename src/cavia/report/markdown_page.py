@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cavia.evaluation.verdict import MEANING
-from cavia.report.sections import PAGE_TITLE, PAPER, WARNINGS, Section
+from cavia.report.sections import PAGE_TITLE, PAPER, Section
 from cavia.report.tables import NOTHING, markdown_table, markdown_text
 
 
@@ -33,8 +33,8 @@ def _section(section: Section) -> list[str]:
     result = section.result
     blocks = [f"## {markdown_text(result['title'])} (`{result['experiment']}`, {result['budget']} budget)"]
     blocks.append(markdown_text(section.reproduces))
-    if result["budget"] in WARNINGS:
-        blocks.append(f"> **{WARNINGS[result['budget']]}**")
+    if section.warning:
+        blocks.append(f"> **{markdown_text(section.warning)}**")
     blocks += [markdown_table(table) for table in result.get("tables", [])]
     for drawing in section.drawings:
         caption = markdown_text(drawing.caption)

@@ -123,10 +123,12 @@ class Result(TypedDict):
     experiment: str
     title: str
     reproduces: str
-    budget: Literal["full", "quick", "own"]  # own: with settings changed on the command line
+    budget: Literal["full", "quick", "tuned", "own"]  # own: with settings changed on the command line
+    differs: NotRequired[str]  # how tuned settings differ from the paper's, in words
     command: str
     settings: dict[str, Any]
     seeds: int
+    commits: NotRequired[list[str]]  # of cavia, that trained it
     version: str
     machine: dict[str, Any]
     seconds: float

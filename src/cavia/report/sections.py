@@ -12,8 +12,9 @@ from cavia.report.schema import Result
 
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
-WARNINGS = {
+_WARNINGS = {
     "quick": "quick budget: expect worse numbers than the paper",
+    "tuned": "tuned: settings that we found to work better than the paper's",
     "own": "own budget: some settings are not the paper's; the command below says which",
 }
 
@@ -40,6 +41,12 @@ class Section:
     def reproduces(self) -> str:
         """What of the paper it reproduces, and what tells this run from others of it."""
         return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
+
+    @property
+    def warning(self) -> str:
+        """In what its settings are not the paper's, or nothing."""
+        general = _WARNINGS.get(self.result["budget"], "")
+        return ". ".join(filter(None, (general, self.result.get("differs", ""))))
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -71,7 +78,7 @@ class Section:
             *([("trained cells", str(len(cells)))] if cells else []),
             ("training time", f"{_duration(result['seconds'])}, summed over cells"),
             ("machine", machine),
-            ("cavia", result["version"]),
+            ("cavia", ", ".join([result["version"], *result.get("commits", [])])),
             ("finished", result["finished"]),
             *settings,
         ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from cavia.commit import this_commit
 from cavia.errors import CaviaError
 from cavia.tensor_file import finite, read_json, read_tensors, write_atomically, write_json, write_tensors
 
@@ -58,19 +59,27 @@ class RunFolder:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
         may_grow: a setting that may be larger than before: a longer run goes on from a shorter one.
-        A folder in which nothing was trained yet, because the first step failed, is free.
+        A folder in which nothing was trained yet, because the first step failed, is free. The commits of cavia that
+        trained here are noted in it, and are no difference.
         """
         config = json.loads(json.dumps(config, default=repr))
+        commits: list[str] = []
         known = self.path / "config.json"
         used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
         if known.exists() and used:
             there = read_json(known)
+            if isinstance(there, dict):
+                commits = there.pop("commits", [])
             if may_grow and isinstance(there, dict) and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, config)
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
-        write_json(known, config)
+        write_json(known, config | {"commits": list(dict.fromkeys([*commits, this_commit()]))})
+
+    def commits(self) -> list[str]:
+        """The commits of cavia that trained here."""
+        return read_json(self.path / "config.json").get("commits", [])
 
     def save(self, state: TrainingState, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the checkpoint, atomically. groups: "learner", "generator", …: name → tensor of each."""
