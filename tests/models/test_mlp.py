@@ -88,3 +88,12 @@ def test_with_he_weights_the_signal_keeps_its_size():
 def test_inputs_that_do_not_fit_are_named():
     with pytest.raises(cavia.CaviaError, match=r"takes x \[T, N, 2\], got x of shape \[3, 4, 1\]"):
         cavia.MLP(2, 1)(torch.zeros(3, 4, 1), torch.zeros(3, 5))
+
+
+def test_xavier_starts_all_layers_within_glorots_bound_and_without_biases():
+    torch.manual_seed(0)
+    model = cavia.MLP(20, 6, hidden=(100, 100), context=50, init="xavier")
+    for layer in model.layers:
+        bound = (6 / sum(layer.weight.shape)) ** 0.5
+        assert 0.95 * bound < layer.weight.abs().max() <= bound
+        assert not layer.bias.any()
