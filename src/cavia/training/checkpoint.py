@@ -54,6 +54,15 @@ class RunFolder:
                 ) from None
             yield
 
+    def recorded(self) -> dict[str, Any] | None:
+        """The configuration of the run that is here, or None if nothing was trained yet."""
+        known = self.path / "config.json"
+        used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
+        if not (known.exists() and used):
+            return None
+        found = read_json(known)
+        return found if isinstance(found, dict) else {}
+
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
@@ -61,16 +70,14 @@ class RunFolder:
         A folder in which nothing was trained yet, because the first step failed, is free.
         """
         config = json.loads(json.dumps(config, default=repr))
-        known = self.path / "config.json"
-        used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
-        if known.exists() and used:
-            there = read_json(known)
-            if may_grow and isinstance(there, dict) and there.get(may_grow, 0) <= config[may_grow]:
+        there = self.recorded()
+        if there is not None:
+            if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, config)
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
-        write_json(known, config)
+        write_json(self.path / "config.json", config)
 
     def save(self, state: TrainingState, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the checkpoint, atomically. groups: "learner", "generator", …: name → tensor of each."""
