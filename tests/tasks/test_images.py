@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import cavia
-from cavia.tasks.decoded import cache_folder
+from cavia.cache import cache_folder
 from cavia.tasks.images import read_celeba, read_folder, read_images
 
 

@@ -43,6 +43,11 @@ class NormedModel(ContextModel):
     keeps_statistics: bool
     mixes_points = True
 
+    @property
+    def fuses(self) -> bool:
+        """Whether a kernel of our own can compute part of it, as far as the network itself goes."""
+        return False
+
     @abstractmethod
     def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor: ...
 

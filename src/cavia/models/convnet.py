@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.kernels.choice import has_hooks, may_fuse
+from cavia.kernels.stem import Layers, fits, fused
 from cavia.models.base import NormedModel
 from cavia.models.conditioning import FiLM
-from cavia.models.norm import TaskNorm
+from cavia.models.norm import EPSILON, TaskNorm
 
 BLOCKS = 4
 NORMS = ("task", "support", "running")
@@ -99,9 +101,26 @@ class ConvNet(NormedModel):
         if x.ndim != 5 or x.shape[2:] != expected:
             raise CaviaError(f"this ConvNet takes x [T, N, {', '.join(map(str, expected))}], got {list(x.shape)}")
         statistics = self._used(statistics, len(x))
+        if statistics is None and self.fuses and may_fuse(x, self._stem_layers()):
+            return fused(x, self._stem_layers(), EPSILON)
         for block in range(self.first):
             x = self._modulated(block, self._convolved(block, x, statistics), None)
         return self._convolved(self.first, x, statistics)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the stem can be one operation, as far as this network goes: pooling, and layers as they were made."""
+        if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"])):
+            return False
+        return all(_is_as_made(convolution) and _is_as_made(norm) for convolution, norm in self._stem_modules())
+
+    def _stem_layers(self) -> Layers:
+        """The parameters of each of the stem's blocks: kernels [filters, channels, 3, 3], γ and β [filters]."""
+        modules = self._stem_modules()
+        return [(convolution.weight, norm.weight, norm.bias) for convolution, norm in modules]  # type: ignore[misc]
+
+    def _stem_modules(self) -> list[tuple[nn.Module, nn.Module]]:
+        return list(zip(self.convolutions, self.norms, strict=True))[: self.first + 1]
 
     def head(self, h: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
         statistics = self._used(statistics, len(h))
@@ -149,3 +168,13 @@ class ConvNet(NormedModel):
     def _modulated(self, block: int, h: Tensor, context: Tensor | None) -> Tensor:
         """The rest of a block."""
         return relu(h if block not in self.film_blocks else self.films[str(block)](h, context))
+
+
+def _is_as_made(layer: nn.Module) -> bool:
+    """Whether a layer is still the one that the constructor put there, and nobody listens to its calls."""
+    if has_hooks(layer):
+        return False
+    if type(layer) is nn.Conv2d:
+        made = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, layer.padding_mode)
+        return made == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros") and layer.bias is None
+    return type(layer) is TaskNorm

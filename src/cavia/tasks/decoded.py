@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavia.cache import cache_folder
 from cavia.errors import CaviaError, require_at_least
 from cavia.tensor_file import read_json, write_json
 
@@ -58,13 +59,6 @@ def decode(
         raise CaviaError(f"none of the {len(pictures)} pictures in {root} can be read")
     skipped = set(unreadable)
     return [picture for picture in pictures if picture.name not in skipped], pixels
-
-
-def cache_folder() -> Path:
-    """$CAVIA_CACHE, or `cavia` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
-    if chosen := os.environ.get("CAVIA_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cavia"
 
 
 def _key(root: Path, pictures: Sequence[Picture], size: int) -> str:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.training.checkpoint import RunFolder
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
+from cavia.training.kernel import recorded_kernel
 from cavia.training.progress import Clock, Show, showing
 from cavia.training.run import ADVICE, FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.settings import FitSettings
@@ -108,8 +109,14 @@ def fit(
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     keep_freed_memory()
-    with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
-        run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
+    with ExitStack() as stack:
+        if folder:
+            stack.enter_context(folder.lock())
+        stop = stack.enter_context(stop_requests())
+        stack.enter_context(own_random_numbers(seed))
+        kernel = stack.enter_context(recorded_kernel(learner, folder))
+        seconds = math.inf if minutes is None else 60 * minutes
+        run = _Run(learner, family, iterations, settings, folder, seconds, kernel)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
         run.resume()
@@ -132,11 +139,13 @@ class _Run(Run):
         settings: FitSettings,
         folder: RunFolder | None,
         seconds: float,
+        kernel: dict[str, str],
     ):
         config = {
             "learner": describe(learner),
             "family": describe_tasks(family),
             "iterations": iterations,
+            **kernel,
             **_without_defaults(asdict(settings)),
         }
         super().__init__(learner, iterations, seconds, settings.seed, folder, config)

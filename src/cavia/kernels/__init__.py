@@ -1,0 +1,1 @@
+"""Compiled code for what PyTorch has no fast operation for."""

@@ -1,0 +1,73 @@
+"""Which of two ways an operation is computed: by our own kernel or by PyTorch's operations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from cavia.errors import require_one_of
+from cavia.kernels.build import library
+from cavia.kernels.stem import Layers
+
+FUSED, PLAIN = KERNELS = ("fused", "plain")
+_chosen: ContextVar[str] = ContextVar("kernel", default=FUSED)
+
+
+@contextmanager
+def using(kernel: str) -> Iterator[None]:
+    """Inside: "plain", PyTorch's operations only, or "fused", our own kernels wherever they apply."""
+    require_one_of("kernel", kernel, KERNELS)
+    before = _chosen.set(kernel)
+    try:
+        yield
+    finally:
+        _chosen.reset(before)
+
+
+def available() -> str:
+    """What a new run takes: "plain" if that was chosen or the kernels cannot be built."""
+    return FUSED if _chosen.get() == FUSED and library() is not None else PLAIN
+
+
+def may_fuse(x: Tensor, layers: Layers) -> bool:
+    """Whether the fused stem gives what PyTorch's operations would, here and now.
+
+    It does not for other devices and types, or where x itself wants a gradient, or if somebody looks at the single
+    operations: transforms of torch.func, compilers, counters of operations, automatic casts.
+    """
+    if _chosen.get() == PLAIN or x.requires_grad or x.numel() == 0 or not _is_ordinary():
+        return False
+    tensors = (x, *(part for layer in layers for part in layer))
+    if not all(_is_float_on_cpu(tensor) for tensor in tensors):
+        return False
+    return library() is not None
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody listens to the module's calls, or has replaced its forward."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in module.__dict__
+
+
+def _is_ordinary() -> bool:
+    return not (
+        torch._C._are_functorch_transforms_active()
+        or torch.compiler.is_compiling()
+        or torch.jit._trace.is_tracing()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
+def _is_float_on_cpu(tensor: Tensor) -> bool:
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+    )

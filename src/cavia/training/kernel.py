@@ -1,0 +1,42 @@
+"""Which kernel a run computes with: it is part of what makes a run the same to the bit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cavia.errors import CaviaError, require_one_of
+from cavia.kernels.build import library
+from cavia.kernels.choice import FUSED, KERNELS, PLAIN, available, using
+from cavia.learners.base import Learner
+from cavia.models.base import NormedModel
+from cavia.training.checkpoint import RunFolder
+
+
+@contextmanager
+def recorded_kernel(learner: Learner, folder: RunFolder | None) -> Iterator[dict[str, str]]:
+    """Compute with the kernel of the run that is in the folder, or the best there is; gives its entry for config.json.
+
+    A run folder without the entry is of a network that has no kernel, or older than kernels: it goes on without.
+    """
+    if not (isinstance(learner.model, NormedModel) and learner.model.fuses):
+        yield {}
+        return
+    there = folder.recorded() if folder else None
+    if folder is None or there is None:
+        kernel = available()
+        entry = {"kernel": kernel}
+    else:
+        kernel = there.get("kernel", PLAIN)
+        entry = {"kernel": kernel} if "kernel" in there else {}
+        _require(kernel, folder)
+    with using(kernel):
+        yield entry
+
+
+def _require(kernel: str, folder: RunFolder) -> None:
+    where = folder.path / "config.json"
+    require_one_of(f"kernel in {where}", kernel, KERNELS)
+    if kernel == FUSED and library() is None:
+        raise CaviaError(
+            f"{where} names the fused kernel, which cannot be built here; install a C++ compiler (g++), or write "
+            '"kernel": "plain" there to go on without, equal but for rounding'
+        )
