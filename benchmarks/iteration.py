@@ -25,8 +25,8 @@ from cavia.allocator import keep_freed_memory
 from cavia.envs import CheetahDirection, Navigation
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts
-from cavia.learners.acting import Points, adapt_in
-from cavia.training.trpo import TRPO, MetaBatch, TrustRegion
+from cavia.learners.acting import MetaBatch, Points, adapt_in
+from cavia.training.trpo import TRPO, TrustRegion
 from interleaved import in_turns, milliseconds, publish, spread
 from simulator import gymnasiums
 from trpo import OURS, Recipe, Weights, actions_at, adapted

@@ -22,8 +22,8 @@ from torch.nn.functional import linear, relu
 import cavia
 from cavia.allocator import keep_freed_memory
 from cavia.envs import Navigation
-from cavia.learners.acting import adapt_in
-from cavia.training.trpo import TRPO, MetaBatch, TrustRegion, conjugate_gradients
+from cavia.learners.acting import MetaBatch, adapt_in
+from cavia.training.trpo import TRPO, TrustRegion, conjugate_gradients
 from interleaved import in_turns, milliseconds, publish, spread
 
 TASKS, ROLLOUTS, CONTEXT = 20, 20, 5

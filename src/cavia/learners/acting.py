@@ -1,6 +1,6 @@
 """A learner in an environment: its actions, and the steps of episodes as points to adapt on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,31 @@ class Points:
     def every(self, steps: int) -> "Points":
         """Only every so manieth point."""
         return self if steps == 1 else Points(self.x[:, ::steps], self.y[:, ::steps], self.mask[:, ::steps])
+
+
+@dataclass(frozen=True)
+class MetaBatch:
+    """T tasks: the episodes before each inner step, and those after the last.
+
+    support: one set of points for each inner step
+    query:   of the adapted policy
+    """
+
+    support: Sequence[Points]
+    query: Points
+
+    def __len__(self) -> int:
+        """The number of tasks, T."""
+        return len(self.query.x)
+
+    def split(self, chunk: int) -> "Iterator[MetaBatch]":
+        """The tasks in order, at most `chunk` at a time."""
+        for query, *support in zip(*(points.split(chunk) for points in (self.query, *self.support)), strict=True):
+            yield MetaBatch(support, query)
+
+    def every(self, steps: int) -> "MetaBatch":
+        """Only every so manieth step of the episodes."""
+        return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps))
 
 
 def policy_of(learner: Learner) -> Policy:

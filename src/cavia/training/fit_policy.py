@@ -15,7 +15,7 @@ from cavia.allocator import keep_freed_memory
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, Interrupted, require_at_least, require_positive
 from cavia.evaluation.evaluate import device_of
-from cavia.learners.acting import Stage, adapt_in, check_fits
+from cavia.learners.acting import MetaBatch, Stage, adapt_in, check_fits
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import describe
 from cavia.tasks.batch import seeded_generator
@@ -24,7 +24,7 @@ from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
 from cavia.training.run import FitResult, Run, describe_tasks, own_random_numbers
-from cavia.training.trpo import TRPO, MetaBatch, TrustRegion
+from cavia.training.trpo import TRPO, TrustRegion
 
 
 def fit_policy(

@@ -4,47 +4,24 @@ The KL divergence is summed over the numbers of an action and averaged over the 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_positive
-from cavia.learners.acting import Points, policy_of
+from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.learners.losses import mean_over_points
+from cavia.models.policy import Policy
+from cavia.training.jacobian import AutogradJacobian, Jacobian
+from cavia.training.policy_jacobian import PolicyJacobian
 
 AIM = 0.9  # of the limit of the KL divergence: what a corrected step is made for, so that it rarely needs shortening
 CORRECTIONS = 3  # of the length of a step
 NEAR = 0.8  # a correction by less than this factor needs no other
 Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vector [P]
-
-
-@dataclass(frozen=True)
-class MetaBatch:
-    """T tasks: the episodes before each inner step, and those after the last.
-
-    support: one set of points for each inner step
-    query:   of the adapted policy
-    """
-
-    support: Sequence[Points]
-    query: Points
-
-    def __len__(self) -> int:
-        """The number of tasks, T."""
-        return len(self.query.x)
-
-    def split(self, chunk: int) -> "Iterator[MetaBatch]":
-        """The tasks in order, at most `chunk` at a time."""
-        for query, *support in zip(*(points.split(chunk) for points in (self.query, *self.support)), strict=True):
-            yield MetaBatch(support, query)
-
-    def every(self, steps: int) -> "MetaBatch":
-        """Only every so manieth step of the episodes."""
-        return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps))
 
 
 @dataclass(frozen=True)
@@ -95,22 +72,26 @@ class StepTaken:
 
 
 class TRPO:
-    """Outer steps for a learner around a policy; they update its parameters in place."""
+    """Outer steps for a learner around a policy; they update its parameters in place.
 
-    def __init__(self, learner: Learner, region: TrustRegion | None = None):
+    closed_form: differentiate our own policies by the formulas that are written out for them, instead of by autograd;
+                 the step is the same up to rounding
+    """
+
+    def __init__(self, learner: Learner, region: TrustRegion | None = None, closed_form: bool = True):
         self.learner, self.policy, self.region = learner, policy_of(learner), region or TrustRegion()
         self.parameters = [value for value in learner.parameters() if value.requires_grad]
+        self.jacobian: type[Jacobian] = AutogradJacobian
+        if closed_form and PolicyJacobian.applies_to(learner):
+            self.jacobian = PolicyJacobian
 
     def __call__(self, batch: MetaBatch) -> StepTaken:
         """Take one step: up the surrogate, within the trust region."""
         region = self.region
-        chunk = region.chunk or len(batch)
-        parts = list(batch.split(chunk))
-        gradient, before, old = self.gradient(parts)
-        fisher = Fisher(self, list(batch.every(region.hvp_every).split(chunk * region.hvp_every)))
-        direction, product = conjugate_gradients(fisher.damped(region.damping), gradient, region.cg_iterations)
-        del fisher  # and its graphs
-        full = (2 * region.max_kl / (direction @ product)).sqrt() * direction  # its KL divergence would be max_kl
+        if not batch.support:
+            raise CaviaError("support must hold the episodes of at least one inner step, got none")
+        parts = list(batch.split(region.chunk or len(batch)))
+        full, before, old = self._full_step(batch, parts)
         loss, kl, share = self._line_search(parts, old, before, full)
         entropy = sum(
             mean_over_points(self.policy.entropy(one), part.query.mask).sum().item()
@@ -118,14 +99,17 @@ class TRPO:
         )
         return StepTaken(before - loss, kl, share, entropy / len(batch))
 
-    def adapted(self, part: MetaBatch) -> Tensor:
-        """Predictions [T, N, D] of the adapted policies for the query steps, differentiable through the inner steps."""
-        fast: Fast | None = None
-        for points in part.support:
-            fast = self.learner.infer(points.x, points.y, points.mask, 1, fast)  # Eq. (5) on −A·log π
-        if fast is None:
-            raise CaviaError("support must hold the episodes of at least one inner step, got none")
-        return self.learner.predict(part.query.x, fast)
+    def _full_step(self, batch: MetaBatch, parts: Sequence[MetaBatch]) -> tuple[Tensor, float, list[Tensor]]:
+        """The step [P] whose KL divergence would be max_kl; the surrogate and all predictions before it."""
+        region = self.region
+        kept: list[Jacobian] = []
+        gradient, before, old = self.gradient(parts, kept if region.hvp_every == 1 else None)
+        if region.hvp_every > 1:
+            parts = list(batch.every(region.hvp_every).split((region.chunk or len(batch)) * region.hvp_every))
+            kept = [self.jacobian(self.learner, part, region.cg_iterations) for part in parts]
+        fisher = Fisher(self.policy, parts, kept)
+        direction, product = conjugate_gradients(fisher.damped(region.damping), gradient, region.cg_iterations)
+        return (2 * region.max_kl / (direction @ product)).sqrt() * direction, before, old
 
     def surrogate(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
         """−mean of A·π_new(a | s) / π_old(a | s) over each task's steps: predictions [T, N, D] twice → [T]."""
@@ -133,15 +117,23 @@ class TRPO:
         ratio = (self.policy.log_prob(new, action) - self.policy.log_prob(old, action)).exp()
         return -mean_over_points(ratio * advantage, points.mask)
 
-    def gradient(self, parts: Sequence[MetaBatch]) -> tuple[Tensor, float, list[Tensor]]:
-        """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions."""
+    def gradient(
+        self, parts: Sequence[MetaBatch], kept: list[Jacobian] | None = None
+    ) -> tuple[Tensor, float, list[Tensor]]:
+        """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions.
+
+        kept: a list for the Jacobians, to be used again; None: only one is in memory at a time
+        """
         total, loss, old = torch.zeros_like(self._flat(self.parameters)), 0.0, []
         for part in parts:
-            new = self.adapted(part)
-            old.append(new.detach())
+            jacobian = self.jacobian(self.learner, part, 0 if kept is None else self.region.cg_iterations)
+            old.append(jacobian.prediction)
+            new = jacobian.prediction.clone().requires_grad_()
             share = self.surrogate(new, old[-1], part.query).sum() / _count(parts)
-            total += self._backward(share)
+            total += jacobian.pull(*torch.autograd.grad(share, new))
             loss += share.item()
+            if kept is not None:
+                kept.append(jacobian)
         return total, loss, old
 
     @torch.no_grad()
@@ -149,7 +141,7 @@ class TRPO:
         """The surrogate (lower is better) and the mean KL divergence of the parameters as they are, over all tasks."""
         loss = kl = 0.0
         for part, before in zip(parts, old, strict=True):
-            new = self.adapted(part)
+            new = self.jacobian(self.learner, part).prediction
             loss += self.surrogate(new, before, part.query).sum().item()
             kl += mean_over_points(self.policy.kl(before, new), part.query.mask).sum().item()
         return loss / _count(parts), kl / _count(parts)
@@ -193,11 +185,6 @@ class TRPO:
         for value, part in zip(self.parameters, parts, strict=True):
             value.data.copy_(part.view_as(value))
 
-    def _backward(self, loss: Tensor, weights: Tensor | None = None, **options: bool) -> Tensor:
-        """The gradient [P] of `loss`, or of its sum weighted by `weights`."""
-        found = torch.autograd.grad(loss, self.parameters, weights, materialize_grads=True, **options)
-        return self._flat(found)
-
     @staticmethod
     def _flat(values: Sequence[Tensor]) -> Tensor:
         return torch.cat([value.flatten() for value in values])
@@ -207,30 +194,22 @@ class Fisher:
     """Products with the Hessian of the mean KL divergence at the parameters as they are, through the inner steps.
 
     At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with the predictions' Jacobian
-    J and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice. The graphs of J·v
-    and Jᵀ·u are built once.
+    J and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice.
     """
 
-    def __init__(self, trpo: TRPO, parts: Sequence[MetaBatch]):
-        self.trpo, self.tasks = trpo, _count(parts)
-        self.graphs = [self._graph(part) for part in parts]
-
-    def _graph(self, part: MetaBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        prediction = self.trpo.adapted(part)
-        seed = torch.zeros_like(prediction, requires_grad=True)
-        # Jᵀ·seed is linear in seed: its gradient with respect to seed, weighted by v, is J·v.
-        pulled = self.trpo._backward(prediction, seed, create_graph=True)
-        running = part.query.mask.to(prediction)
-        weight = running / running.sum(1, keepdim=True).clamp(min=1) / self.tasks  # [T, N]
-        return prediction, seed, pulled, weight.unsqueeze(-1)
+    def __init__(self, policy: Policy, parts: Sequence[MetaBatch], jacobians: Sequence[Jacobian]):
+        self.policy, self.jacobians = policy, jacobians
+        tasks = _count(parts)
+        self.weights = [
+            _weights(part.query.mask, jacobian.prediction) / tasks
+            for part, jacobian in zip(parts, jacobians, strict=True)
+        ]
 
     def __call__(self, vector: Tensor) -> Tensor:
         """H·vector: [P] → [P]"""
         total = torch.zeros_like(vector)
-        for prediction, seed, pulled, weight in self.graphs:
-            (change,) = torch.autograd.grad(pulled, seed, vector, retain_graph=True)  # J·v, [T, N, D]
-            scaled = weight * self.trpo.policy.fisher(prediction.detach(), change)
-            total += self.trpo._backward(prediction, scaled, retain_graph=True)
+        for jacobian, weight in zip(self.jacobians, self.weights, strict=True):
+            total += jacobian.pull(weight * self.policy.fisher(jacobian.prediction, jacobian.push(vector)))
         return total
 
     def damped(self, damping: float) -> Product:
@@ -255,6 +234,12 @@ def conjugate_gradients(
         direction = residual + new / squares * direction
         squares = new
     return x, target - residual
+
+
+def _weights(mask: Tensor, like: Tensor) -> Tensor:
+    """What each step of a task counts in the mean over its steps: mask [T, N] → [T, N, 1]."""
+    running = mask.to(like)
+    return (running / running.sum(1, keepdim=True).clamp(min=1)).unsqueeze(-1)
 
 
 def _count(parts: Sequence[MetaBatch]) -> int:

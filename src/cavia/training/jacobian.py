@@ -1,0 +1,67 @@
+"""Predictions of adapted policies, and products with their derivative by the learner's parameters."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+from cavia.learners.acting import MetaBatch
+from cavia.learners.base import Learner
+from cavia.learners.inner import Fast
+
+
+class Jacobian(ABC):
+    """The derivative J of the predictions for the query steps, through the inner steps, at the parameters as they are.
+
+    products: how many pairs of `push` and `pull` will be asked for, to know what pays to be kept
+    """
+
+    prediction: Tensor  # [T, N, D]
+
+    @abstractmethod
+    def __init__(self, learner: Learner, part: MetaBatch, products: int = 0): ...
+
+    @abstractmethod
+    def push(self, vector: Tensor) -> Tensor:
+        """J·vector: how the predictions change with the parameters, [P] → [T, N, D]."""
+
+    @abstractmethod
+    def pull(self, weights: Tensor) -> Tensor:
+        """Jᵀ·weights: the gradient of the predictions' sum with these weights, [T, N, D] → [P]."""
+
+
+class AutogradJacobian(Jacobian):
+    """J of any learner and policy; the graphs of J·v and Jᵀ·u are built once."""
+
+    def __init__(self, learner: Learner, part: MetaBatch, products: int = 0):
+        self.parameters = [value for value in learner.parameters() if value.requires_grad]
+        self._prediction = adapted(learner, part)
+        self.prediction = self._prediction.detach()
+        self._seed: Tensor | None = None
+        self._pulled: Tensor | None = None
+
+    def push(self, vector: Tensor) -> Tensor:
+        if self._seed is None or self._pulled is None:
+            # Jᵀ·seed is linear in seed: its gradient with respect to seed, weighted by v, is J·v.
+            self._seed = torch.zeros_like(self.prediction, requires_grad=True)
+            self._pulled = self._backward(self._seed, create_graph=True)
+        (change,) = torch.autograd.grad(self._pulled, self._seed, vector, retain_graph=True)
+        return change
+
+    def pull(self, weights: Tensor) -> Tensor:
+        return self._backward(weights, retain_graph=True)
+
+    def _backward(self, weights: Tensor, **options: bool) -> Tensor:
+        found = torch.autograd.grad(self._prediction, self.parameters, weights, materialize_grads=True, **options)
+        return torch.cat([value.flatten() for value in found])
+
+
+def adapted(learner: Learner, part: MetaBatch) -> Tensor:
+    """Predictions [T, N, D] of the adapted policies for the query steps, differentiable through the inner steps."""
+    fast: Fast | None = None
+    for points in part.support:
+        fast = learner.infer(points.x, points.y, points.mask, 1, fast)  # Eq. (5) on −A·log π
+    if fast is None:
+        raise CaviaError("support must hold the episodes of at least one inner step, got none")
+    return learner.predict(part.query.x, fast)
