@@ -57,6 +57,7 @@ def assert_same(learner, batch, products=0):
     close(ours.push(vector), expected.push(vector))
     weights = torch.randn_like(expected.prediction)
     close(ours.pull(weights), expected.pull(weights))
+    close(ours.fisher(vector), expected.fisher(vector))
     # As a matrix it is one and the same for both ways.
     assert (ours.push(vector) * weights).sum().item() == pytest.approx((ours.pull(weights) @ vector).item(), rel=1e-9)
 

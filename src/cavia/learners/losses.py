@@ -80,3 +80,9 @@ def mean_over_points(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values.mean(1)
     return values.where(mask, 0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def point_weights(mask: Tensor, like: Tensor) -> Tensor:
+    """What each point counts in the mean over its task's: mask [T, N] → [T, N], of the type of `like`."""
+    running = mask.to(like)
+    return running / running.sum(1, keepdim=True).clamp(min=1)

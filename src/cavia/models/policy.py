@@ -69,18 +69,6 @@ class Policy(ContextModel):
     def entropy(prediction: Tensor) -> Tensor:
         """[T, N, D] → [T, N]"""
 
-    # The derivatives of log π by the prediction, for the closed form of TRPO; without them autograd finds its own.
-
-    @staticmethod
-    def score(prediction: Tensor, action: Tensor) -> Tensor:
-        """∇ log π(a | s): predictions [T, N, D] and actions [T, N, A] → [T, N, D]."""
-        raise NotImplementedError
-
-    @staticmethod
-    def score_change(prediction: Tensor, action: Tensor, change: Tensor) -> Tensor:
-        """The Hessian of log π(a | s) times a change of the prediction: [T, N, D] → [T, N, D]."""
-        raise NotImplementedError
-
 
 class GaussianPolicy(Policy):
     """Normal actions with a learned standard deviation that does not depend on the state.
@@ -151,22 +139,6 @@ class GaussianPolicy(Policy):
         _, log_std = prediction.chunk(2, -1)
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
-    @staticmethod
-    def score(prediction: Tensor, action: Tensor) -> Tensor:
-        mean, log_std = prediction.chunk(2, -1)
-        precision = (-log_std).exp()
-        error = (action - mean) * precision
-        return torch.cat([error * precision, error.square() - 1], -1)
-
-    @staticmethod
-    def score_change(prediction: Tensor, action: Tensor, change: Tensor) -> Tensor:
-        mean, log_std = prediction.chunk(2, -1)
-        of_mean, of_log_std = change.chunk(2, -1)
-        precision = (-log_std).exp()
-        error, moved = (action - mean) * precision, of_mean * precision
-        twice = 2 * error * of_log_std
-        return -torch.cat([(moved + twice) * precision, error * (2 * moved + twice)], -1)
-
 
 class CategoricalPolicy(Policy):
     """One of `actions` choices; a prediction is their logits [T, N, actions], an action [T, N, 1] or [T, N]."""
@@ -215,12 +187,3 @@ class CategoricalPolicy(Policy):
     def entropy(prediction: Tensor) -> Tensor:
         logs = prediction.log_softmax(-1)
         return -(logs.exp() * logs).sum(-1)
-
-    @staticmethod
-    def score(prediction: Tensor, action: Tensor) -> Tensor:
-        chosen = action.long().view(*prediction.shape[:-1], 1)
-        return torch.zeros_like(prediction).scatter_(-1, chosen, 1.0) - prediction.softmax(-1)
-
-    @staticmethod
-    def score_change(prediction: Tensor, action: Tensor, change: Tensor) -> Tensor:
-        return -CategoricalPolicy.fisher(prediction, change)

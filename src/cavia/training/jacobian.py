@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError
-from cavia.learners.acting import MetaBatch
+from cavia.learners.acting import MetaBatch, policy_of
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
+from cavia.learners.losses import point_weights
 
 
 class Jacobian(ABC):
@@ -19,8 +20,8 @@ class Jacobian(ABC):
 
     prediction: Tensor  # [T, N, D]
 
-    @abstractmethod
-    def __init__(self, learner: Learner, part: MetaBatch, products: int = 0): ...
+    def __init__(self, learner: Learner, part: MetaBatch, products: int = 0):
+        self.policy, self.mask = policy_of(learner), part.query.mask
 
     @abstractmethod
     def push(self, vector: Tensor) -> Tensor:
@@ -30,11 +31,21 @@ class Jacobian(ABC):
     def pull(self, weights: Tensor) -> Tensor:
         """Jᵀ·weights: the gradient of the predictions' sum with these weights, [T, N, D] → [P]."""
 
+    def fisher(self, vector: Tensor) -> Tensor:
+        """H·vector, [P] → [P]: H is the Hessian of the KL divergence, a mean over a task's steps, summed over tasks.
+
+        At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with M of `Policy.fisher`:
+        exact, and half the work of differentiating the KL divergence twice.
+        """
+        weight = point_weights(self.mask, self.prediction).unsqueeze(-1)
+        return self.pull(weight * self.policy.fisher(self.prediction, self.push(vector)))
+
 
 class AutogradJacobian(Jacobian):
     """J of any learner and policy; the graphs of J·v and Jᵀ·u are built once."""
 
     def __init__(self, learner: Learner, part: MetaBatch, products: int = 0):
+        super().__init__(learner, part, products)
         self.parameters = [value for value in learner.parameters() if value.requires_grad]
         self._prediction = adapted(learner, part)
         self.prediction = self._prediction.detach()

@@ -4,6 +4,7 @@ A graph of autograd computes all that any derivative might need, gradients of gr
 written out, and what it does not need is not computed. A task's activations fit the cache, so tasks take turns.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -13,11 +14,12 @@ from torch import Tensor
 from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML, GradientLearner
+from cavia.learners.losses import point_weights
 from cavia.models.mlp import MLP
-from cavia.models.policy import CategoricalPolicy, GaussianPolicy
-from cavia.training.inner_loss import Head, InnerLoss, moved
+from cavia.training.inner_loss import InnerLoss, moved
 from cavia.training.jacobian import Jacobian
 from cavia.training.network_pass import Layers, Pass, columns
+from cavia.training.policy_heads import HEADS, Both
 
 LAYERS, LOG_STD, START = "model.mlp.layers", "model.log_std", "initial_context"  # names of a learner's parameters
 
@@ -72,61 +74,91 @@ class Layout:
         return torch.cat([value.flatten() for name in self.named if (value := found[name]) is not None])
 
 
-class MovingWeights:
-    """One task of MAML: θᵢ = θ − α ∇L(θ)."""
+class Task(ABC):
+    """One task: its adapted policy on the query steps, and the derivatives by the parameters.
 
-    def __init__(self, learner: GradientLearner, layout: Layout, support: Sequence[Points], query: Points):
-        policy, self.rate, self.layout = type(policy_of(learner)), _rate(learner), layout
-        layers, log_std, *self.context = layout.own()
-        self.losses = []
-        for points in support:
-            loss = InnerLoss(policy, layers, log_std, points)
-            layers, log_std = moved(layers, log_std, loss.gradient(), self.rate)  # Eq. (3)
-            if not learner.first_order:
-                self.losses.append(loss)
-        self.head, self.query = Head(log_std), Pass(layers, columns(query.x))
-        self.prediction = self.head.prediction(self.query.output)
-
-    def push(self, vector: Tensor, change: Weights) -> Tensor:
-        """[P], and the same as `Weights` → [1, N, D]"""
-        layers, log_std, *_ = change
-        for loss in self.losses:
-            layers, log_std = moved(layers, log_std, loss.hessian(layers, log_std), self.rate)
-        _, output = self.query.forward_change(self.query.first_change(layers), layers)
-        return self.head.change(output, log_std)
-
-    def pull(self, by_prediction: Tensor) -> Tensor:
-        """[1, N, D] → [P]"""
-        at_output, log_std = self.head.back(by_prediction)
-        layers = self.query.gradient(self.query.backward(at_output))
-        for loss in reversed(self.losses):  # a Hessian is its own transpose
-            layers, log_std = moved(layers, log_std, loss.hessian(layers, log_std), self.rate)
-        return self.layout.vector(Weights(layers, log_std, *self.context))
-
-
-class MovingContext:
-    """One task of CAVIA: φᵢ = φ₀ − α ∇φ L(φ₀), where φ adds to the first layer's bias.
-
-    keep_slopes: compute the derivative of φᵢ once, instead of products with it
+    A subclass says how the policy adapts.
     """
 
-    def __init__(
-        self, learner: GradientLearner, layout: Layout, support: Sequence[Points], query: Points, keep_slopes: bool
-    ):
-        policy, self.rate, self.layout = type(policy_of(learner)), _rate(learner), layout
-        self.own = layout.own()
+    def __init__(self, learner: GradientLearner, layout: Layout, task: MetaBatch):
+        self.layout, self.own = layout, layout.own()
+        (self.rate,) = set(learner.fixed_rates.values())
+        self.head_class = HEADS[type(policy_of(learner))]
+        layers, log_std = self._adapt(task.support, learner.first_order)
+        self.head, self.query = self.head_class(log_std), Pass(layers, columns(task.query.x))
+        self.prediction = self.head.prediction(self.query.output)
+        weight = point_weights(task.query.mask, self.query.output)[0]
+        self.divergence = self.head.divergence(self.query.output, weight)
+
+    def push(self, vector: Tensor, change: Weights) -> Both:
+        """How the output changes with the parameters: a vector [P], and the same as `Weights`."""
+        layers, log_std = self._push_adapted(vector, change)
+        _, output = self.query.forward_change(self.query.first_change(layers), layers)
+        return output, log_std
+
+    def pull(self, by_both: Both) -> Tensor:
+        """The gradient [P] from that by the output."""
+        by_output, by_log_std = by_both
+        return self._pull_adapted(self.query.gradient(self.query.backward(by_output)), by_log_std)
+
+    @abstractmethod
+    def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
+        """The adapted layers and log_std."""
+
+    @abstractmethod
+    def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
+        """How the adapted layers and log_std change with the parameters."""
+
+    @abstractmethod
+    def _pull_adapted(self, by_layers: Layers, by_log_std: Tensor | None) -> Tensor:
+        """The gradient [P] from that by the adapted layers and log_std."""
+
+
+class MovingWeights(Task):
+    """MAML: θᵢ = θ − α ∇L(θ)."""
+
+    def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
+        layers, log_std = self.own.layers, self.own.log_std
+        self.losses = []
+        for points in support:
+            loss = InnerLoss(self.head_class, layers, log_std, points)
+            layers, log_std = moved(layers, log_std, loss.gradient(), self.rate)  # Eq. (3)
+            if not first_order:
+                self.losses.append(loss)
+        return layers, log_std
+
+    def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
+        layers, log_std = change.layers, change.log_std
+        for loss in self.losses:
+            layers, log_std = moved(layers, log_std, loss.hessian(layers, log_std), self.rate)
+        return layers, log_std
+
+    def _pull_adapted(self, by_layers: Layers, by_log_std: Tensor | None) -> Tensor:
+        for loss in reversed(self.losses):  # a Hessian is its own transpose
+            by_layers, by_log_std = moved(by_layers, by_log_std, loss.hessian(by_layers, by_log_std), self.rate)
+        return self.layout.vector(Weights(by_layers, by_log_std, self.own.columns, self.own.start))  # without context
+
+
+class MovingContext(Task):
+    """CAVIA: φᵢ = φ₀ − α ∇φ L(φ₀), where φ adds to the first layer's bias."""
+
+    slopes: Tensor | None = None  # [C, P], the derivative of φᵢ, if it was kept
+
+    def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
         context, self.steps = self.own.start, []
         for points in support:
-            loss = InnerLoss(policy, self._layers(context), self.own.log_std, points)
-            if not learner.first_order:
+            loss = InnerLoss(self.head_class, self._layers(context), self.own.log_std, points)
+            if not first_order:
                 self.steps.append((loss, context))
             context = context - self.rate * (loss.by_first_bias @ self.own.columns)  # Eq. (5)
-        self.context, self.head = context, Head(self.own.log_std)
-        self.query = Pass(self._layers(context), columns(query.x))
-        self.prediction = self.head.prediction(self.query.output)
-        self.slopes: Tensor | None = None  # [C, P]
-        if keep_slopes and self.steps:
-            self.slopes = torch.stack([self._pull_context(one) for one in torch.eye(len(context)).to(context)])
+        self.context = context
+        return self._layers(context), self.own.log_std
+
+    def keep_slopes(self) -> None:
+        """Compute the derivative of φᵢ, instead of products with it."""
+        if self.steps:
+            eye = torch.eye(len(self.context)).to(self.context)
+            self.slopes = torch.stack([self._pull_context(one) for one in eye])
             self.steps.clear()
 
     def _layers(self, context: Tensor) -> Layers:
@@ -138,12 +170,9 @@ class MovingContext:
         (weight, bias), *rest = change.layers
         return [(weight, bias + change.columns @ context + self.own.columns @ of_context), *rest]
 
-    def push(self, vector: Tensor, change: Weights) -> Tensor:
-        """[P], and the same as `Weights` → [1, N, D]"""
+    def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
         of_context = self._push_context(change) if self.slopes is None else self.slopes @ vector
-        layers = self._layers_change(change, self.context, of_context)
-        _, output = self.query.forward_change(self.query.first_change(layers), layers)
-        return self.head.change(output, change.log_std)
+        return self._layers_change(change, self.context, of_context), change.log_std
 
     def _push_context(self, change: Weights) -> Tensor:
         """How the adapted context changes, [C]."""
@@ -153,13 +182,10 @@ class MovingContext:
             found = found - self.rate * (of_bias @ self.own.columns + loss.by_first_bias @ change.columns)
         return found
 
-    def pull(self, by_prediction: Tensor) -> Tensor:
-        """[1, N, D] → [P]"""
-        at_output, log_std = self.head.back(by_prediction)
-        layers = self.query.gradient(self.query.backward(at_output))
-        by_bias = layers[0][1]
+    def _pull_adapted(self, by_layers: Layers, by_log_std: Tensor | None) -> Tensor:
+        by_bias = by_layers[0][1]
         by_context = by_bias @ self.own.columns
-        direct = Weights(layers, log_std, by_bias.outer(self.context), torch.zeros_like(self.context))
+        direct = Weights(by_layers, by_log_std, by_bias.outer(self.context), torch.zeros_like(self.context))
         through = self._pull_context(by_context) if self.slopes is None else by_context @ self.slopes
         return self.layout.vector(direct) + through
 
@@ -181,16 +207,17 @@ class PolicyJacobian(Jacobian):
     """J of the policies of `cavia.models.policy` under CAVIA and MAML."""
 
     def __init__(self, learner: Learner, part: MetaBatch, products: int = 0):
+        super().__init__(learner, part, products)
         learner = cast(GradientLearner, learner)
         self.layout = Layout(learner)
-        self.tasks: Sequence[MovingContext | MovingWeights]
-        if isinstance(learner, CAVIA):
-            # A row of the derivative costs half as much as the context's part of a pair of products.
-            keep = policy_of(learner).context <= 2 * products
-            self.tasks = [MovingContext(learner, self.layout, one.support, one.query, keep) for one in part.split(1)]
-        else:
-            self.tasks = [MovingWeights(learner, self.layout, one.support, one.query) for one in part.split(1)]
+        kind = MovingContext if isinstance(learner, CAVIA) else MovingWeights
+        self.tasks: list[Task] = [kind(learner, self.layout, task) for task in part.split(1)]
         self.prediction = torch.cat([task.prediction for task in self.tasks])
+        if self.policy.context <= 2 * products:
+            # A row of the slopes costs half as much as the context's part of a pair of products.
+            for task in self.tasks:
+                if isinstance(task, MovingContext):
+                    task.keep_slopes()
 
     @staticmethod
     def applies_to(learner: Learner) -> bool:
@@ -198,7 +225,7 @@ class PolicyJacobian(Jacobian):
         policy = learner.model
         return (
             type(learner) in (CAVIA, MAML)
-            and type(policy) in (GaussianPolicy, CategoricalPolicy)
+            and type(policy) in HEADS
             and learner.loss == policy.loss
             and type(policy.mlp) is MLP
             and (type(learner) is CAVIA or policy.context == 0)
@@ -207,12 +234,16 @@ class PolicyJacobian(Jacobian):
 
     def push(self, vector: Tensor) -> Tensor:
         change = self.layout.change(vector)
-        return torch.cat([task.push(vector, change) for task in self.tasks])
+        return torch.cat([task.head.prediction_change(task.push(vector, change)) for task in self.tasks])
 
     def pull(self, weights: Tensor) -> Tensor:
-        return torch.stack([task.pull(one) for task, one in zip(self.tasks, weights.split(1), strict=True)]).sum(0)
+        pairs = zip(self.tasks, weights.split(1), strict=True)
+        return _total([task.pull(task.head.back(one)) for task, one in pairs])
+
+    def fisher(self, vector: Tensor) -> Tensor:
+        change = self.layout.change(vector)
+        return _total([task.pull(task.divergence(task.push(vector, change))) for task in self.tasks])
 
 
-def _rate(learner: GradientLearner) -> float:
-    (rate,) = set(learner.fixed_rates.values())
-    return rate
+def _total(vectors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(vectors)).sum(0)

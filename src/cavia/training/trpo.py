@@ -14,7 +14,6 @@ from cavia.errors import CaviaError, require_at_least, require_positive
 from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
 from cavia.learners.losses import mean_over_points
-from cavia.models.policy import Policy
 from cavia.training.jacobian import AutogradJacobian, Jacobian
 from cavia.training.policy_jacobian import PolicyJacobian
 
@@ -107,8 +106,13 @@ class TRPO:
         if region.hvp_every > 1:
             parts = list(batch.every(region.hvp_every).split((region.chunk or len(batch)) * region.hvp_every))
             kept = [self.jacobian(self.learner, part, region.cg_iterations) for part in parts]
-        fisher = Fisher(self.policy, parts, kept)
-        direction, product = conjugate_gradients(fisher.damped(region.damping), gradient, region.cg_iterations)
+
+        def damped_fisher(vector: Tensor) -> Tensor:
+            """Products with the Hessian of the mean KL divergence, and a little more."""
+            found = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
+            return found / len(batch) + region.damping * vector
+
+        direction, product = conjugate_gradients(damped_fisher, gradient, region.cg_iterations)
         return (2 * region.max_kl / (direction @ product)).sqrt() * direction, before, old
 
     def surrogate(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
@@ -190,33 +194,6 @@ class TRPO:
         return torch.cat([value.flatten() for value in values])
 
 
-class Fisher:
-    """Products with the Hessian of the mean KL divergence at the parameters as they are, through the inner steps.
-
-    At equal policies the gradient of the KL divergence vanishes, so its Hessian is JᵀMJ with the predictions' Jacobian
-    J and M of `Policy.fisher`: exact, and half the work of differentiating the KL divergence twice.
-    """
-
-    def __init__(self, policy: Policy, parts: Sequence[MetaBatch], jacobians: Sequence[Jacobian]):
-        self.policy, self.jacobians = policy, jacobians
-        tasks = _count(parts)
-        self.weights = [
-            _weights(part.query.mask, jacobian.prediction) / tasks
-            for part, jacobian in zip(parts, jacobians, strict=True)
-        ]
-
-    def __call__(self, vector: Tensor) -> Tensor:
-        """H·vector: [P] → [P]"""
-        total = torch.zeros_like(vector)
-        for jacobian, weight in zip(self.jacobians, self.weights, strict=True):
-            total += jacobian.pull(weight * self.policy.fisher(jacobian.prediction, jacobian.push(vector)))
-        return total
-
-    def damped(self, damping: float) -> Product:
-        """Products with H + damping·I."""
-        return lambda vector: self(vector) + damping * vector
-
-
 def conjugate_gradients(
     product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10
 ) -> tuple[Tensor, Tensor]:
@@ -234,12 +211,6 @@ def conjugate_gradients(
         direction = residual + new / squares * direction
         squares = new
     return x, target - residual
-
-
-def _weights(mask: Tensor, like: Tensor) -> Tensor:
-    """What each step of a task counts in the mean over its steps: mask [T, N] → [T, N, 1]."""
-    running = mask.to(like)
-    return (running / running.sum(1, keepdim=True).clamp(min=1)).unsqueeze(-1)
 
 
 def _count(parts: Sequence[MetaBatch]) -> int:
