@@ -5,6 +5,9 @@
 Navigation with 20 tasks × 20 episodes × 100 steps and cheetahs in two directions with 10 × 10 × 100; network 100-100,
 one inner update, one TRPO step. The recipe plays one task after another, its episodes in Gymnasium's SyncVectorEnv, and
 takes its step as in trpo.py. Random numbers are everyone's own: trpo.py compares the steps, simulator.py the motion.
+
+Then the parts of our own iteration at the scale of the paper, cheetahs with 40 tasks × 20 episodes × 200 steps and
+exact products: MuJoCo alone on the actions that were taken, the episodes, and the step, in closed form and by autograd.
 """
 
 import argparse
@@ -147,6 +150,47 @@ def entrants(method: str, problem: Problem) -> dict[str, Callable[[], object]]:
     }
 
 
+def parts_at_full_scale(method: str, rounds: int) -> dict[str, Any]:
+    """Seconds of the parts of an iteration, and of all but MuJoCo."""
+    torch.manual_seed(0)
+    env, generator = CheetahDirection(200, threads=1), torch.Generator().manual_seed(0)
+    policy = cavia.GaussianPolicy(env.observations, env.actions, context=50 if method == "CAVIA" else 0, std=0.5)
+    learner = getattr(cavia, method)(policy, policy.loss, inner_lr={"CAVIA": 10.0, "MAML": 0.1}[method])
+    start = copy.deepcopy(learner.state_dict())
+    tasks = env.sample_tasks(40, generator)
+    stages = adapt_in(learner, env, tasks, 20, 1, generator)
+    batch = MetaBatch([stages[0].points], stages[1].points)
+    controls = [stage.episodes.actions.double().clamp(-env.bound, env.bound).permute(2, 0, 1, 3) for stage in stages]
+
+    def simulate() -> None:
+        for stage in controls:
+            env.reset(tasks, 20, generator)
+            for control in stage:
+                env.simulator.step(control.flatten(0, 1).numpy())
+
+    def step(closed_form: bool) -> None:
+        TRPO(learner, TrustRegion(chunk=1), closed_form)(batch)
+        learner.load_state_dict(start)
+
+    actions: dict[str, Callable[[], object]] = {
+        "MuJoCo": simulate,
+        "episodes": lambda: adapt_in(learner, env, tasks, 20, 1, generator),
+        "step": partial(step, True),
+        "step, by autograd": partial(step, False),
+    }
+    times = in_turns({name: (action, 1) for name, action in actions.items()}, rounds)
+    rows = list(zip(*times.values(), strict=True))
+    outside = {
+        "ours": [episodes - mujoco + step for mujoco, episodes, step, _ in rows],
+        "with the step by autograd": [episodes - mujoco + step for mujoco, episodes, _, step in rows],
+    }
+    return {
+        "seconds": {name: spread(values, 2) for name, values in times.items()},
+        "seconds_outside_MuJoCo": {name: spread(values, 2) for name, values in outside.items()},
+        "times_faster_outside_MuJoCo": spread([b / a for a, b in zip(*outside.values(), strict=True)], 2),
+    }
+
+
 def measure(method: str, problem: Problem, rounds: int) -> dict[str, Any]:
     times = in_turns({name: (step, 1) for name, step in entrants(method, problem).items()}, rounds)
     return {
@@ -170,6 +214,11 @@ def markdown(found: dict[str, Any]) -> str:
         for method, entries in methods.items()
         for name, row in entries.items()
     )
+    parts = "\n".join(
+        f"| {method} | {' | '.join(str(one['median']) for one in row['seconds'].values())} | "
+        f"{row['seconds_outside_MuJoCo']['ours']['median']} | {row['times_faster_outside_MuJoCo']['median']}× |"
+        for method, row in found["parts"].items()
+    )
     return f"""# Policies: a whole meta-iteration against task by task
 
 `python benchmarks/iteration.py --rounds {found["rounds"]}`: navigation, 20 tasks × 20 episodes × 100 steps; cheetah in
@@ -179,6 +228,14 @@ ratios, not the times. The recipe plays its episodes in Gymnasium's SyncVectorEn
 | problem | method | iteration | ms | faster than the recipe | worst … best round |
 |---|---|---|---|---|---|
 {rows}
+
+The parts of our own iteration at the scale of the paper, cheetah with 40 tasks × 20 episodes × 200 steps and exact
+products, in seconds. "Outside MuJoCo" is what episodes and step take beyond MuJoCo alone on the same actions; the last
+column compares it with the same iteration whose step is by autograd, as it was at commit 3587be9.
+
+| method | MuJoCo | episodes | step | step by autograd | outside MuJoCo | faster there than by autograd |
+|---|---|---|---|---|---|---|
+{parts}
 """
 
 
@@ -193,7 +250,8 @@ def main() -> None:
         name: {method: measure(method, problem, options.rounds) for method in problem.rates}
         for name, problem in problems().items()
     }
-    found = {"problems": raced, "rounds": options.rounds}
+    parts = {method: parts_at_full_scale(method, max(1, options.rounds // 3)) for method in ("CAVIA", "MAML")}
+    found = {"problems": raced, "parts": parts, "rounds": options.rounds}
     publish(options.out / "iteration", found, markdown(found))
 
 
