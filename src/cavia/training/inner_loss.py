@@ -14,7 +14,10 @@ class InnerLoss:
 
     by_log_std:    its gradient by log_std, [A]
     by_first_bias: its gradient by the bias of the first layer, [o]
+    keeps_moments: whether `hessian` takes its share of the first two layers from sums over the points that are kept
     """
+
+    keeps_moments = False
 
     def __init__(self, head: type[Head], layers: Layers, log_std: Tensor | None, points: Points):
         self.descent = Descent(layers, columns(points.x))
@@ -34,10 +37,22 @@ class InnerLoss:
         descent = self.descent
         inputs, output = descent.forward_change(descent.first_change(change), change)
         by_output, by_log_std = self.curvature((output, log_std))
-        found = descent.gradient(descent.backward_change(by_output, change))
-        for number, moved in enumerate(inputs, 1):
-            found[number][0].addmm_(descent.by_sums[number], moved.T)
+        by_moments = self.keeps_moments and len(change) > 1
+        found = descent.gradient(descent.backward_change(by_output, change, 2 if by_moments else 1))
+        if by_moments:
+            self._add_moments(found, change)
+        for number in range(2 if by_moments else 1, len(change)):
+            found[number][0].addmm_(descent.by_sums[number], inputs[number - 1].T)
         return found, by_log_std
+
+    def _add_moments(self, found: Layers, change: Layers) -> None:
+        """What the change of either of the first two layers' weights does to the gradient by the other's."""
+        (weight, bias), (second, _), moments = change[0], change[1], self.descent.moments
+        first = torch.cat([weight, bias.unsqueeze(1)], 1).unsqueeze(1)  # [i, 1, inputs + 1]
+        found[1][0].add_((first @ moments).squeeze(1).T)
+        by_first = (moments @ second.T.unsqueeze(2)).squeeze(2)  # [i, inputs + 1]
+        found[0][0].add_(by_first[:, :-1])
+        found[0][1].add_(by_first[:, -1])
 
     def hessian_by_shift(self, shift: Tensor) -> tuple[Layers, Tensor | None]:
         """How the gradient changes with the first layer's bias alone, by shift [o]."""
@@ -46,11 +61,10 @@ class InnerLoss:
         inputs, output = descent.forward_change(first, None)
         by_output, by_log_std = self.curvature((output, None))
         found = descent.gradient(descent.backward_change(by_output, None))
-        for number, moved in enumerate(inputs, 1):
-            if number == 1:  # the same for all points, but for the gates
-                found[1][0].addcmul_(descent.open_gates, shift)
-            else:
-                found[number][0].addmm_(descent.by_sums[number], moved.T)
+        if len(found) > 1:
+            found[1][0].add_((descent.open_gates * shift.unsqueeze(1)).T)
+        for number in range(2, len(found)):
+            found[number][0].addmm_(descent.by_sums[number], inputs[number - 1].T)
         return found, by_log_std
 
     def first_bias_change(self, change: Layers, log_std: Tensor | None) -> Tensor:
@@ -58,7 +72,8 @@ class InnerLoss:
         descent = self.descent
         _, output = descent.forward_change(descent.first_change(change), change)
         by_output, _ = self.curvature((output, log_std))
-        return descent.first_bias_change(by_output, change)
+        found = descent.backward_change(by_output, change, 2)[0].sum(1)
+        return found if len(change) == 1 else found + (descent.open_gates * change[1][0].T).sum(1)
 
 
 def moved(

@@ -61,7 +61,8 @@ class Pass:
 
     def gradient(self, by_sums: Sequence[Tensor]) -> Layers:
         """The gradient by the weights from that by every layer's sums."""
-        return [(delta @ h.T, delta.sum(1)) for delta, h in zip(by_sums, self.inputs, strict=True)]
+        pairs = zip(by_sums, self.inputs, strict=True)
+        return [((h @ delta.T).T if len(h) < len(delta) else delta @ h.T, delta.sum(1)) for delta, h in pairs]
 
     def _gated(self, values: Tensor, number: int) -> Tensor:
         """values [i, N], in place if they are no view, but 0 where the ReLU before that layer is."""
@@ -81,28 +82,34 @@ class Descent(Pass):
         super().__init__(layers, x)
         self.by_sums: list[Tensor] = []
 
-    def backward_change(self, at_output: Tensor, change: Layers | None, down_to: int = 0) -> list[Tensor]:
-        """How `by_sums` changes, of the layers from `down_to` on, from the change at the output [o, N].
+    def backward_change(self, at_output: Tensor, change: Layers | None, of_weights_from: int = 1) -> list[Tensor]:
+        """How `by_sums` changes, from the change at the output [o, N].
 
-        change: of the weights; None: they stay
+        change:          of the weights; None: they stay
+        of_weights_from: the change of earlier layers' weights is left out
         """
         found = [at_output]
-        for number in range(len(self.layers) - 1, down_to, -1):
+        for number in range(len(self.layers) - 1, 0, -1):
             sums = self.layers[number][0].T @ found[0]
-            if change is not None:
+            if change is not None and number >= of_weights_from:
                 sums.addmm_(change[number][0].T, self.by_sums[number])
             found.insert(0, self._gated(sums, number))
         return found
 
-    def first_bias_change(self, at_output: Tensor, change: Layers) -> Tensor:
-        """How the gradient by the first layer's bias [o] changes, from the change at the output."""
-        if len(self.layers) == 1:
-            return at_output.sum(1)
-        second = self.backward_change(at_output, change, down_to=1)[0]
-        by_sums = self._gated(self.layers[1][0].T @ second, 1)
-        return by_sums.sum(1) + (change[1][0] * self.open_gates).sum(0)
+    # The gradient by the second layer's sums, summed over points where a ReLU before it is open, is all that is needed
+    # wherever a change of the first layer's sums is the same for all points, or linear in few inputs.
 
     @cached_property
     def open_gates(self) -> Tensor:
-        """The gradient by the second layer's sums, summed over the points at which a ReLU before it is open: [o, i]."""
-        return self.by_sums[1] @ (self.inputs[1] > 0).to(self.by_sums[1]).T
+        """[i, o] of the second layer."""
+        return self._gates @ self.by_sums[1].T
+
+    @cached_property
+    def moments(self) -> Tensor:
+        """The same times each of the network's inputs and, last, 1: [i, inputs + 1, o]."""
+        times_inputs = [self._gates @ (self.by_sums[1] * x).T for x in self.inputs[0]]
+        return torch.stack([*times_inputs, self.open_gates], 1)
+
+    @property
+    def _gates(self) -> Tensor:
+        return (self.inputs[1] > 0).to(self.by_sums[1])

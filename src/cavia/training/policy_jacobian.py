@@ -102,6 +102,10 @@ class Task(ABC):
         return self._pull_adapted(self.query.gradient(self.query.backward(by_output)), by_log_std)
 
     @abstractmethod
+    def prepare(self, products: int) -> None:
+        """Keep what pays for so many pairs of push and pull."""
+
+    @abstractmethod
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
         """The adapted layers and log_std."""
 
@@ -126,6 +130,12 @@ class MovingWeights(Task):
             if not first_order:
                 self.losses.append(loss)
         return layers, log_std
+
+    def prepare(self, products: int) -> None:
+        inputs = self.own.layers[0][0].shape[1]
+        for loss in self.losses:
+            # To keep them takes a product of matrices for each input, and spares four in each pair.
+            loss.keeps_moments = inputs < 3 * products
 
     def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
         layers, log_std = change.layers, change.log_std
@@ -154,9 +164,9 @@ class MovingContext(Task):
         self.context = context
         return self._layers(context), self.own.log_std
 
-    def keep_slopes(self) -> None:
-        """Compute the derivative of φᵢ, instead of products with it."""
-        if self.steps:
+    def prepare(self, products: int) -> None:
+        # A row of the slopes costs half as much as the context's part of a pair.
+        if self.steps and len(self.context) <= 2 * products:
             eye = torch.eye(len(self.context)).to(self.context)
             self.slopes = torch.stack([self._pull_context(one) for one in eye])
             self.steps.clear()
@@ -213,11 +223,8 @@ class PolicyJacobian(Jacobian):
         kind = MovingContext if isinstance(learner, CAVIA) else MovingWeights
         self.tasks: list[Task] = [kind(learner, self.layout, task) for task in part.split(1)]
         self.prediction = torch.cat([task.prediction for task in self.tasks])
-        if self.policy.context <= 2 * products:
-            # A row of the slopes costs half as much as the context's part of a pair of products.
-            for task in self.tasks:
-                if isinstance(task, MovingContext):
-                    task.keep_slopes()
+        for task in self.tasks:
+            task.prepare(products)
 
     @staticmethod
     def applies_to(learner: Learner) -> bool:
