@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cavia.cli import _parser
-from cavia.experiments.catalogue import find
+from cavia.paper.catalogue import find
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -5,10 +5,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cavia.errors import CaviaError, Diverged, closest
 from cavia.tables.commands import add_table_commands
+
+if TYPE_CHECKING:
+    from cavia.paper.schema import Result
 
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
 RUNS = Path("runs")
@@ -86,6 +89,7 @@ def _parser() -> _Parser:
     run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
     run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
+    run.add_argument("--remeasure", action="store_true", help="measure trained cells again; nothing is trained again")
     run.set_defaults(action=_run)
 
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
@@ -140,13 +144,16 @@ def _list(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from cavia.experiments.catalogue import CATALOGUE
+    from cavia.paper.catalogue import CATALOGUE
 
-    table = Table("id", "reproduces", "quick", "full", box=None, header_style="bold")
+    names = ("quick", "full", "tuned")
+    table = Table("id", "reproduces", *names, box=None, header_style="bold")
     for experiment in CATALOGUE.values():
         states = (
-            f"{_duration(minutes)}, {_state(experiment, budget, options.runs)}"
-            for budget, minutes in zip(("quick", "full"), experiment.minutes, strict=True)
+            f"{_duration(experiment.minutes[name])}, {_state(experiment, name, options.runs)}"
+            if name in experiment.sets
+            else "–"
+            for name in names
         )
         table.add_row(experiment.id, experiment.reproduces, *states)
     Console().print(table)
@@ -156,49 +163,47 @@ def _duration(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
-def _state(experiment: Any, budget: str, runs: Path) -> str:
-    from cavia.experiments.workers import finished
+def _state(experiment: Any, name: str, runs: Path) -> str:
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import state
 
-    out = runs / budget / experiment.id
-    if (out / "result.json").exists():
-        return "finished"
-    cells = experiment.cells(experiment.settings(budget), 1)
-    done = sum(finished(out, cell) for cell in cells)
-    return f"{done} of {len(cells)} cells" if done else "not run"
+    order = Order(experiment.id, name, runs / name / experiment.id)
+    return state(order, experiment.cells(order.settings, 1))
 
 
 def _run(options: argparse.Namespace) -> None:
-    from cavia.experiments.processes import start_server
+    from cavia.paper.running.processes import start_server
 
     start_server(compiles=options.full or options.tuned)  # only long runs are compiled
-    from cavia.experiments.base import Data
-    from cavia.experiments.catalogue import find
-    from cavia.experiments.runner import run
-    from cavia.experiments.workers import Order
+    from cavia.paper.catalogue import find
+    from cavia.paper.experiment import Data
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import run
 
-    budget = "full" if options.full else "tuned" if options.tuned else "quick"
+    name = "full" if options.full else "tuned" if options.tuned else "quick"
     if options.filters:
         options.set = [f"filters={options.filters}", *options.set]
-    find(options.experiment).settings(budget, options.set)  # misuse shows before anything is written
+    find(options.experiment).settings(name, options.set)  # misuse shows before anything is written
     _check_device(options.device)
     order = Order(
         options.experiment,
-        budget,
-        options.out or RUNS / budget / options.experiment,
+        name,
+        options.out or RUNS / name / options.experiment,
         options.set,
         options.seeds,
         options.device,
         Data(options.data_root, options.data == "synthetic"),
+        remeasure=options.remeasure,
         **({"jobs": options.jobs} if options.jobs else {}),
     )
     _show(run(order))
     print(f"written: {order.out / 'result.json'}")
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: "Result") -> None:
     from rich.console import Console
 
-    from cavia.report.tables import text_table
+    from cavia.paper.report.tables import text_table
 
     console = Console()
     console.print(f"{result['reproduces']} ({result['budget']} budget)", style="bold", highlight=False)
@@ -221,7 +226,7 @@ def _check_device(name: str) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from cavia.evaluation.evaluate import evaluate
-    from cavia.experiments.trained import is_policy, open_trained
+    from cavia.tools.opening import is_policy, open_trained
 
     if is_policy(options.model):
         _evaluate_policy(options)
@@ -235,7 +240,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _evaluate_policy(options: argparse.Namespace) -> None:
     from cavia.evaluation.returns import evaluate_returns
-    from cavia.experiments.watch import open_policy
+    from cavia.tools.watch import open_policy
 
     learner, env, config = open_policy(options.model)
     tasks = options.tasks or 40
@@ -247,9 +252,9 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
-    from cavia.experiments.complete import as_panels, complete
-    from cavia.experiments.trained import load_model
     from cavia.tensor_file import write_atomically
+    from cavia.tools.complete import as_panels, complete
+    from cavia.tools.opening import load_model
 
     if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():
         raise CaviaError(f"--out must be a .png and not the picture itself, got {options.out}")
@@ -262,8 +267,8 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
-    from cavia.experiments.watch import Watched
     from cavia.tensor_file import write_atomically
+    from cavia.tools.watch import Watched
 
     kind = options.out.suffix.lower().lstrip(".")
     if kind not in ("gif", "png"):
@@ -294,7 +299,7 @@ def _store(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from cavia.report.page import write_report
+    from cavia.paper.report.page import write_report
 
     print(f"written: {write_report(options.folders, options.out)}")
 
