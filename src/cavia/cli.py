@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
 RUNS = Path("runs")
+PLAN = Path("results/plan.toml")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,6 +93,21 @@ def _parser() -> _Parser:
     run.add_argument("--remeasure", action="store_true", help="measure trained cells again; nothing is trained again")
     run.set_defaults(action=_run)
 
+    reproduce = commands.add_parser(
+        "reproduce", help="train and measure the whole paper, by a plan", allow_abbrev=False
+    )
+    reproduce.add_argument("--plan", type=Path, default=PLAN, help="the plan (default: results/plan.toml)")
+    reproduce.add_argument("--hours", type=_hours, help="stop after so many hours; the same command goes on later")
+    reproduce.add_argument("--jobs", type=_count, help="cells at a time (default: one per core)")
+    reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
+    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
+    reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
+    reproduce.add_argument("--publish", type=Path, metavar="FOLDER", help="copy what is finished, and its page, there")
+    reproduce.add_argument("--runs", type=Path, default=RUNS, help="where to train (default: runs)")
+    reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    reproduce.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
+    reproduce.set_defaults(action=_reproduce)
+
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
     evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
     evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
@@ -140,6 +156,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1.0
+    if not 0 < hours < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return hours
+
+
 def _list(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -167,8 +193,7 @@ def _state(experiment: Any, name: str, runs: Path) -> str:
     from cavia.paper.running.cells import Order
     from cavia.paper.running.runner import state
 
-    order = Order(experiment.id, name, runs / name / experiment.id)
-    return state(order, experiment.cells(order.settings, 1))
+    return state(Order(experiment.id, name, runs / name / experiment.id))
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -181,15 +206,14 @@ def _run(options: argparse.Namespace) -> None:
     from cavia.paper.running.runner import run
 
     name = "full" if options.full else "tuned" if options.tuned else "quick"
-    if options.filters:
-        options.set = [f"filters={options.filters}", *options.set]
-    find(options.experiment).settings(name, options.set)  # misuse shows before anything is written
+    changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
+    find(options.experiment).settings(name, changes)  # misuse shows before anything is written
     _check_device(options.device)
     order = Order(
         options.experiment,
         name,
         options.out or RUNS / name / options.experiment,
-        options.set,
+        changes,
         options.seeds,
         options.device,
         Data(options.data_root, options.data == "synthetic"),
@@ -198,6 +222,52 @@ def _run(options: argparse.Namespace) -> None:
     )
     _show(run(order))
     print(f"written: {order.out / 'result.json'}")
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from cavia.paper.running.processes import start_server
+
+    if not (options.dry_run or options.publish):
+        start_server(compiles=True)
+    from cavia.paper.experiment import Data
+    from cavia.paper.plan import read_plan
+    from cavia.paper.reproduce import Reproduction
+
+    _check_device(options.device)
+    data = Data(options.data_root)
+    work = Reproduction(
+        read_plan(options.plan), options.runs, data, options.device, options.jobs or 0, options.remeasure
+    )
+    if options.only:
+        work = work.only([name.strip() for name in options.only.split(",")])
+    if options.publish:
+        names = work.publish(options.publish)
+        print(f"published to {options.publish}: {', '.join(names) or 'nothing, no experiment is finished'}")
+        return
+    if not options.dry_run and not work.run(options.hours or float("inf")):
+        print("the time is up; the same command goes on", file=sys.stderr)
+    _show_status(work)
+
+
+def _show_status(work: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("experiment", "set", "settings", "cells", "hours spent", "hours left", box=None, header_style="bold")
+    found = work.status()
+    for one in found:
+        settings = ", ".join(f"{name} {value}" for name, value in one.entry.settings.items())
+        cells = f"{one.finished} of {one.cells}"
+        table.add_row(one.entry.experiment, one.entry.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
+    Console().print(table, highlight=False, markup=False)
+    print(f"{sum(one.left for one in found):.1f} core-hours left, by what is known so far")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise CaviaError(f"--set takes name=value, got {text!r}")
+    return name, value
 
 
 def _show(result: "Result") -> None:

@@ -110,17 +110,11 @@ class Experiment(Generic[S]):
     fit: Callable[[S, Cell], dict[str, Any]] = lambda settings, cell: {}
     differs: str = ""
 
-    def settings(self, name: str, changes: Mapping[str, Any] | Sequence[str] = ()) -> S:
-        """A set of settings with changes, like {"iterations": 2000} or "iterations=2000"."""
+    def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
+        """A set of settings with changes, like {"iterations": 2000} or {"iterations": "2000"}."""
         if name not in self.sets:
             raise CaviaError(f"{self.id} has no set of settings {name!r}; it has {', '.join(self.sets)}")
-        if not isinstance(changes, Mapping):
-            pairs = [change.partition("=") for change in changes]
-            wrong = next((text for text, (_, equals, _) in zip(changes, pairs, strict=True) if not equals), None)
-            if wrong is not None:
-                raise CaviaError(f"--set takes name=value, got {wrong!r}")
-            changes = {setting: text for setting, _, text in pairs}
-        return self.sets[name].changed(self.id, changes)  # type: ignore[return-value]  # replace keeps the class
+        return self.sets[name].changed(self.id, changes or {})  # type: ignore[return-value]  # replace keeps the class
 
     def of_a_cell(self, settings: S) -> dict[str, Any]:
         """The settings that a cell is trained and measured with, as JSON values."""

@@ -191,3 +191,4 @@ class Result(Summary):
     seconds: float
     finished: str
     cells: NotRequired[list[dict[str, Any]]]
+    others: NotRequired[list["Result"]]  # of the same experiment, with other sets of settings

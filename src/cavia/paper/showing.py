@@ -1,5 +1,6 @@
 """Tables and figures as experiments build them: cells beside the paper's, curves, points in a plane."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -67,16 +68,19 @@ def cell(
     higher_is_better: bool = False,
     unit: float = 1.0,
 ) -> TableCell | None:
-    """Our mean over test tasks and seeds [seeds, tasks] beside the paper's number; none if there is nothing to show."""
+    """Our mean over test tasks and seeds [seeds, tasks] beside the paper's number; none if there is nothing to show.
+
+    Only the paper's interval counts for the verdict; where it gives none, its mean as it is printed.
+    """
     if found is None or not len(found):
         return None
     ours = estimate(unit * found)
     shown: TableCell = {"ours": ours, "paper": None, "note": note + spread(unit * found, digits + 1)}
+    if not math.isfinite(ours["mean"]):
+        shown |= {"ours": None, "note": f"{note}; not finite".removeprefix("; ")}
     if published:
         shown["paper"] = {"mean": published[0], "interval": published[1]}
-        shown["verdict"] = verdict(
-            ours["mean"], ours.get("interval"), *published, higher_is_better=higher_is_better, digits=digits
-        )
+        shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)
     return shown
 
 

@@ -14,9 +14,9 @@ K = TypeVar("K")
 Z = 1.96
 
 
-def scores(group: Sequence[CellResult], measure: str, step: int = -1) -> Scores:
-    """The scores of every seed's test tasks after so many steps: [seeds, tasks]; what is not finite is infinite."""
-    rows = [[math.inf if value is None else value for value in one.scores[measure][step]] for one in group]
+def scores(group: Sequence[CellResult], measure: str, step: int = -1, worst: float = math.inf) -> Scores:
+    """The scores of every seed's test tasks after so many steps: [seeds, tasks]; what is not finite is the `worst`."""
+    rows = [[worst if value is None else value for value in one.scores[measure][step]] for one in group]
     return np.array(rows, dtype=np.float64)
 
 
@@ -27,7 +27,9 @@ def estimate(found: Scores) -> Estimate:
 
 def difference(ours: Scores, theirs: Scores) -> Estimate:
     """The mean of ours − theirs on the same tasks, and half its 95 % interval: paired by task, seeds independent."""
-    return _estimate(ours.mean(0) - theirs.mean(0), [ours, theirs])
+    with np.errstate(invalid="ignore"):  # infinite − infinite is not a number, which is neither below nor above
+        by_task = ours.mean(0) - theirs.mean(0)
+    return _estimate(by_task, [ours, theirs])
 
 
 def _estimate(by_task: NDArray[np.float64], sources: Sequence[Scores]) -> Estimate:

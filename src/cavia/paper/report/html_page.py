@@ -8,7 +8,7 @@ from cavia.evaluation.verdict import MEANING
 from cavia.paper.report.html_table import html_table
 from cavia.paper.report.sections import PAGE_TITLE, PAPER, Drawing, Section
 from cavia.paper.report.tables import NOTHING
-from cavia.paper.schema import Claim
+from cavia.paper.schema import Claim, Result
 
 
 def html_page(sections: Sequence[Section]) -> str:
@@ -92,8 +92,28 @@ def _section(section: Section) -> str:
         *map(_figure, section.drawings),
         _claims(result.get("claims", [])),
         _details(section),
+        *map(_other, section.others),
     ]
     return f'<section id="{section.anchor}">\n{_joined(part for part in parts if part)}\n</section>'
+
+
+def _other(section: Section) -> str:
+    """The same experiment with another set of settings."""
+    result = section.result
+    warning = f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
+    parts = [
+        f'<h3 id="{section.anchor}">{_set_in_words(result)}</h3>',
+        warning,
+        *map(html_table, result.get("tables", [])),
+        *map(_figure, section.drawings),
+        _claims(result.get("claims", [])),
+        _details(section),
+    ]
+    return _joined(part for part in parts if part)
+
+
+def _set_in_words(result: Result) -> str:
+    return "The paper's settings, to the letter" if result["budget"] == "full" else f"Settings: {result['budget']}"
 
 
 def _pill(budget: str, noun: str = "") -> str:

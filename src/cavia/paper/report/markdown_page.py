@@ -29,9 +29,9 @@ def _verdict_key() -> str:
     return "Verdicts: " + "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in MEANING.items()) + "."
 
 
-def _section(section: Section) -> list[str]:
+def _section(section: Section, level: str = "##") -> list[str]:
     result = section.result
-    blocks = [f"## {markdown_text(result['title'])} (`{result['experiment']}`, {result['budget']} budget)"]
+    blocks = [f"{level} {markdown_text(result['title'])} (`{result['experiment']}`, {result['budget']} budget)"]
     blocks.append(markdown_text(section.reproduces))
     if section.warning:
         blocks.append(f"> **{markdown_text(section.warning)}**")
@@ -45,7 +45,7 @@ def _section(section: Section) -> list[str]:
     command = " ".join(result["command"].split())
     details = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in section.details]
     blocks.append(f"How it was made:\n\n```\n{command}\n```\n\n" + "\n".join(details))
-    return blocks
+    return blocks + [block for other in section.others for block in _section(other, level + "#")]
 
 
 def _claim(claim: str, holds: bool, evidence: str) -> str:

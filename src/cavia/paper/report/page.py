@@ -18,7 +18,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     """
     out = Path(out)
     sections = make_sections(read_results(folders))
-    contents = {drawing.file: drawing.svg for section in sections for drawing in section.drawings}
+    contents = {drawing.file: drawing.svg for section in sections for drawing in section.all_drawings}
     contents["report.md"] = markdown_page(sections)
     contents["index.html"] = html_page(sections)
     for name, content in contents.items():

@@ -36,11 +36,17 @@ class Section:
     result: Result
     drawings: Sequence[Drawing]
     apart: str  # the settings that tell it from the report's other runs of the same experiment
+    others: "Sequence[Section]" = ()  # the same experiment with other sets of settings
 
     @property
     def reproduces(self) -> str:
         """What of the paper it reproduces, and what tells this run from others of it."""
         return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
+
+    @property
+    def all_drawings(self) -> "list[Drawing]":
+        """Its own and those of the other sets."""
+        return [*self.drawings, *(drawing for other in self.others for drawing in other.all_drawings)]
 
     @property
     def warning(self) -> str:
@@ -89,17 +95,19 @@ def make_sections(results: Sequence[Result]) -> list[Section]:
     uses = Counter(figure["name"] for result in results for figure in result.get("figures", []))
     anchors: set[str] = set()
     files: set[str] = set()
-    sections = []
-    for result in results:
+
+    def section(result: Result, is_other: bool = False) -> Section:
         anchor = _unused(f"{result['experiment']}-{result['budget']}", anchors)
         drawings = []
         for figure in result.get("figures", []):
-            shared = uses[figure["name"]] > 1
+            shared = is_other or uses[figure["name"]] > 1
             name = _unused(f"{result['budget']}-{figure['name']}" if shared else figure["name"], files)
             prefix = "svg-" + name.replace(".", "-")
             drawings.append(Drawing(f"{name}.svg", figure["caption"], figure_svg(figure, prefix)))
-        sections.append(Section(anchor, result, drawings, _apart(result, results)))
-    return sections
+        others = [section(other, is_other=True) for other in result.get("others", [])]
+        return Section(anchor, result, drawings, "" if is_other else _apart(result, results), others)
+
+    return [section(result) for result in results]
 
 
 def _apart(result: Result, results: Sequence[Result]) -> str:

@@ -3,12 +3,13 @@
 A cell that dies takes nothing with it, and its memory is returned.
 """
 
+import math
 import os
 import shlex
 import signal
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
@@ -43,7 +44,7 @@ class Order:
     experiment: str
     set: str
     out: Path
-    changes: Sequence[str] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 1
     device: str = "cpu"
     data: Data = field(default_factory=Data)
@@ -62,12 +63,22 @@ class Order:
         parts += [f"--seeds {self.seeds}"] if self.seeds != 1 else []
         parts += [f"--device {self.device}"] if self.device != "cpu" else []
         parts += ["--data synthetic"] if self.data.synthetic else []
-        parts += [f"--set {shlex.quote(change)}" for change in self.changes]
+        parts += [f"--set {shlex.quote(f'{name}={_as_text(value)}')}" for name, value in self.changes.items()]
         return " ".join(parts)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells of the experiment, none twice."""
+        found = find(self.experiment).cells(self.settings, self.seeds)
+        return list({cell.name: cell for cell in found}.values())
 
     def folder(self, cell: Cell) -> Path:
         """Where a cell trains."""
         return self.out / "cells" / cell.name
+
+
+def _as_text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def read_result(order: Order, cell: Cell) -> CellResult | None:
@@ -88,6 +99,7 @@ class _Failure:
 
 @dataclass
 class _Worker:
+    order: Order
     cell: Cell
     process: Any
     messages: Any
@@ -98,28 +110,33 @@ class _Worker:
         return self.failure is not None and self.failure.is_busy
 
 
-def run_cells(order: Order, cells: list[Cell], display: Display) -> None:
-    """Keep `jobs` workers busy until all cells are finished; a cell of another process is waited for."""
+def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, until: float = math.inf) -> None:
+    """Keep `jobs` workers busy until all cells are finished; a cell of another process is waited for.
+
+    until: the moment, by time.monotonic(), at which all are asked to write their checkpoints and stop.
+    """
     waiting, later = list(cells), 0.0
     workers: list[_Worker] = []
     with stop_requests() as stop:
         try:
             while waiting or workers:
-                while waiting and len(workers) < order.jobs and time.monotonic() >= later:
-                    workers.append(_start(order, waiting.pop(0)))
+                while waiting and len(workers) < jobs and time.monotonic() >= later:
+                    workers.append(_start(*waiting.pop(0), max(1, cores() // jobs)))
                 _listen(workers, display)
                 if stop.made:
                     display.say("stopping; every cell writes a checkpoint first (Ctrl-C again: at once)")
                     raise Interrupted(_GO_ON)
+                if time.monotonic() >= until:
+                    return
                 for worker in [worker for worker in workers if not worker.process.is_alive()]:
                     workers.remove(worker)
                     _drain(worker, display)
                     worker.process.join()
                     if worker.is_busy:
-                        waiting.append(worker.cell)
+                        waiting.append((worker.order, worker.cell))
                         later = time.monotonic() + (0 if len(waiting) > 1 else PATIENCE)
                     else:
-                        display.finished(worker.cell.name, _result(order, worker))
+                        display.finished(_name(worker), _result(worker))
         finally:
             _stop(workers)
 
@@ -127,10 +144,13 @@ def run_cells(order: Order, cells: list[Cell], display: Display) -> None:
 _GO_ON = "stopped; finished cells are kept, run the same command again to go on"
 
 
-def _start(order: Order, cell: Cell) -> _Worker:
-    threads = max(1, cores() // order.jobs)
+def _start(order: Order, cell: Cell, threads: int) -> _Worker:
     process, receive = start_process(_work, order, cell, threads)
-    return _Worker(cell, process, receive)
+    return _Worker(order, cell, process, receive)
+
+
+def _name(worker: _Worker) -> str:
+    return f"{worker.order.experiment}/{worker.cell.name}"
 
 
 def _listen(workers: list[_Worker], display: Display) -> None:
@@ -147,25 +167,25 @@ def _drain(worker: _Worker, display: Display) -> None:
         while worker.messages.poll():
             message = worker.messages.recv()
             if isinstance(message, Progress):
-                display.progress(worker.cell.name, message)
+                display.progress(_name(worker), message)
             elif isinstance(message, _Failure):
                 worker.failure = message
             else:
-                display.say(f"{worker.cell.name}: {message}")
+                display.say(f"{_name(worker)}: {message}")
     except EOFError:
         return
 
 
-def _result(order: Order, worker: _Worker) -> CellResult:
+def _result(worker: _Worker) -> CellResult:
     """What the worker found; raises if it ended without a result."""
     if worker.process.exitcode == INTERRUPTED:
         raise Interrupted(_GO_ON)
     if worker.failure:
-        raise CaviaError(f"{worker.cell.name}: {worker.failure.message}")
-    found = read_result(order, worker.cell)
+        raise CaviaError(f"{_name(worker)}: {worker.failure.message}")
+    found = read_result(worker.order, worker.cell)
     if found is None:
         raise CaviaError(
-            f"{worker.cell.name}: its process ended with code {worker.process.exitcode} before it was finished "
+            f"{_name(worker)}: its process ended with code {worker.process.exitcode} before it was finished "
             "(killed, or out of memory?); run the same command again to go on"
         )
     return found

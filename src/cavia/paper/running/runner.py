@@ -10,7 +10,7 @@ import torch
 
 from cavia.machine import cores
 from cavia.paper.catalogue import find
-from cavia.paper.experiment import Cell, Experiment, Settings
+from cavia.paper.experiment import Experiment, Settings
 from cavia.paper.running.cells import Order, read_result, run_cells
 from cavia.paper.running.display import Display
 from cavia.paper.schema import CellResult, Result
@@ -22,12 +22,11 @@ SHORT = 400  # characters: longer values (contexts of all tasks, pictures) stay 
 def run(order: Order) -> Result:
     """Train and measure what is not finished yet; write and return the experiment's result."""
     experiment = find(order.experiment)
-    settings = order.settings
-    cells = list({cell.name: cell for cell in experiment.cells(settings, order.seeds)}.values())
+    settings, cells = order.settings, order.cells
     experiment.tasks(settings, cells[0], order.data)  # raises if the data are not there; decodes pictures once for all
     open_cells = [cell for cell in cells if order.remeasure or read_result(order, cell) is None]
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
-        run_cells(order, open_cells, display)
+        run_cells([(order, cell) for cell in open_cells], order.jobs, display)
     results = [found for cell in cells if (found := read_result(order, cell))]
     result = sum_up(order, experiment, settings, results)
     write_json(order.out / "result.json", result)
@@ -72,9 +71,10 @@ def _short(result: CellResult) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in ({}, "") and len(json.dumps(value)) < SHORT}
 
 
-def state(order: Order, cells: list[Cell]) -> str:
+def state(order: Order) -> str:
     """How far an experiment is: "finished", "3 of 13 cells", "not run"."""
     if (order.out / "result.json").exists():
         return "finished"
+    cells = order.cells
     done = sum(read_result(order, cell) is not None for cell in cells)
     return f"{done} of {len(cells)} cells" if done else "not run"
