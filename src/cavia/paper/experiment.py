@@ -126,6 +126,8 @@ def _parse(name: str, value: Any, now: Any) -> Any:
     """`value` as one of the type that the setting has now; text is read."""
     if isinstance(now, tuple):
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        if not parts:
+            raise CaviaError(f"{name} must have at least one value, got none")
         return tuple(_parse(name, part.strip() if isinstance(part, str) else part, now[0]) for part in parts)
     try:
         if isinstance(value, bool) or (isinstance(now, int) and isinstance(value, float)):

@@ -1,12 +1,11 @@
 """Tables and figures as experiments build them: cells beside the paper's, curves, points in a plane."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cavia.evaluation.verdict import verdict
 from cavia.paper.schema import Cell as TableCell, CellResult, Lines, Panel, ResultTable, Row, Scatter, Series
-from cavia.paper.statistics import Scores, estimate, spread
+from cavia.paper.statistics import Scores, estimate, finite, spread
 
 
 def lines(
@@ -75,9 +74,7 @@ def cell(
     if found is None or not len(found):
         return None
     ours = estimate(unit * found)
-    shown: TableCell = {"ours": ours, "paper": None, "note": note + spread(unit * found, digits + 1)}
-    if not math.isfinite(ours["mean"]):
-        shown |= {"ours": None, "note": f"{note}; not finite".removeprefix("; ")}
+    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * found, digits + 1)}
     if published:
         shown["paper"] = {"mean": published[0], "interval": published[1]}
         shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)

@@ -28,8 +28,7 @@ def estimate(found: Scores) -> Estimate:
 def difference(ours: Scores, theirs: Scores) -> Estimate:
     """The mean of ours − theirs on the same tasks, and half its 95 % interval: paired by task, seeds independent."""
     with np.errstate(invalid="ignore"):  # infinite − infinite is not a number, which is neither below nor above
-        by_task = ours.mean(0) - theirs.mean(0)
-    return _estimate(by_task, [ours, theirs])
+        return _estimate(ours.mean(0) - theirs.mean(0), [ours, theirs])
 
 
 def _estimate(by_task: NDArray[np.float64], sources: Sequence[Scores]) -> Estimate:
@@ -39,6 +38,11 @@ def _estimate(by_task: NDArray[np.float64], sources: Sequence[Scores]) -> Estima
     parts = [by_task.var(ddof=1) / len(by_task)] if len(by_task) > 1 else []
     parts += [one.mean(1).var(ddof=1) / len(one) for one in sources if len(one) > 1]
     return {"mean": mean, "interval": Z * float(sum(parts)) ** 0.5 if parts else None}
+
+
+def finite(found: Estimate) -> Estimate | None:
+    """The estimate, if its mean is a finite number."""
+    return found if math.isfinite(found["mean"]) else None
 
 
 def below(found: Estimate) -> bool:

@@ -79,6 +79,7 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
     trains: what this cell is about to train, under the names of config.json. What the cell was measured for may
     differ, so only the training is taken, and `fit` finds it finished.
     """
+    mine = mine.absolute()
     if mine.exists():
         return
     if "region" in trains:
@@ -95,7 +96,10 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
             temporary = Path(tempfile.mkdtemp(dir=mine.parent, prefix=".adopted."))
             for name in KEPT:
                 shutil.copy(theirs / name, temporary)
-            temporary.rename(mine)
+            try:
+                temporary.rename(mine)
+            except OSError:  # another process was faster
+                shutil.rmtree(temporary)
             return
 
 

@@ -1,5 +1,7 @@
 """What the experiments with policies show, by the rules of results/claims.md."""
 
+import math
+
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
 from cavia.paper.showing import cell, iterations, learning_curves, lines, plane, table
@@ -10,6 +12,7 @@ from cavia.paper.statistics import (
     best,
     difference,
     estimate,
+    finite,
     grouped,
     scores,
     text,
@@ -31,11 +34,11 @@ class _Method:
         self.group, self.two_tasks = group, two_tasks
         self.name, self.inner_lr = group[0]["method"], group[0]["inner_lr"]
         rates = [name.removeprefix("validation ") for name in group[0].scores if name.startswith("validation ")]
-        self.later = max(rates, key=lambda rate: float(scores(group, f"validation {rate}").mean()))
+        self.later = max(rates, key=lambda rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()))
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
         """Returns after so many updates, [seeds, tasks]."""
-        found = scores(self.group, f"{actions} {self.later}", update)
+        found = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
         return found.mean(1, keepdims=True) if self.two_tasks else found
 
     @property
@@ -107,7 +110,7 @@ def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Cl
 
     def par(update: int) -> bool:
         gap = gaps[update]
-        return not (above(gap) or below(gap)) or abs(gap["mean"]) < SMALL
+        return math.isfinite(gap["mean"]) and (not (above(gap) or below(gap)) or abs(gap["mean"]) < SMALL)
 
     if name == "fig7a":
         counts = [n for n in (1, 2) if n <= updates]
@@ -127,7 +130,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
     for method in ("CAVIA", "MAML"):
         groups = grouped(results, lambda one: one["inner_lr"], method=method)
         points = [
-            estimate(_Method(groups[rate]).after(settings.updates)) if rate in groups else None
+            finite(estimate(_Method(groups[rate]).after(settings.updates))) if rate in groups else None
             for rate in settings.rates
         ]
         series.append(

@@ -115,13 +115,14 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, 
 
     until: the moment, by time.monotonic(), at which all are asked to write their checkpoints and stop.
     """
-    waiting, later = list(cells), 0.0
+    waiting = [(0.0, order, cell) for order, cell in cells]  # when to look at each
     workers: list[_Worker] = []
     with stop_requests() as stop:
         try:
             while waiting or workers:
-                while waiting and len(workers) < jobs and time.monotonic() >= later:
-                    workers.append(_start(*waiting.pop(0), max(1, cores() // jobs)))
+                for entry in [one for one in waiting if one[0] <= time.monotonic()][: jobs - len(workers)]:
+                    waiting.remove(entry)
+                    workers.append(_start(*entry[1:], max(1, cores() // jobs)))
                 _listen(workers, display)
                 if stop.made:
                     display.say("stopping; every cell writes a checkpoint first (Ctrl-C again: at once)")
@@ -133,8 +134,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, 
                     _drain(worker, display)
                     worker.process.join()
                     if worker.is_busy:
-                        waiting.append((worker.order, worker.cell))
-                        later = time.monotonic() + (0 if len(waiting) > 1 else PATIENCE)
+                        waiting.append((time.monotonic() + PATIENCE, worker.order, worker.cell))
                     else:
                         display.finished(_name(worker), _result(worker))
         finally:
@@ -215,8 +215,9 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     torch.set_num_threads(threads)
     experiment, settings, folder = find(order.experiment), order.settings, order.folder(cell)
     try:
-        if not order.remeasure and read_result(order, cell):
-            return  # another process was faster
+        found = read_result(order, cell)
+        if found and (found.diverged or not order.remeasure):
+            return  # another process was faster, or there is nothing to measure
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", message="the meta-step could not be compiled")

@@ -67,7 +67,7 @@ def sum_up(order: Order, experiment: Experiment[Any], settings: Settings, result
 def _short(result: CellResult) -> dict[str, Any]:
     """A cell as the experiment's result has it: its choices and every value that is short."""
     values = {name: value for name, value in result.as_json().items() if name not in ("choices", "format", "probes")}
-    values = {**result.choices, **values, **result.probes}
+    values = {**result.choices, **result.probes, **values, **result.choices}
     return {name: value for name, value in values.items() if value not in ({}, "") and len(json.dumps(value)) < SHORT}
 
 

@@ -6,7 +6,7 @@ from cavia.paper.published import TABLE1
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
 from cavia.paper.showing import cell, lines, plane, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
-from cavia.paper.statistics import below, best, difference, estimate, grouped, scores, text
+from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
 
 MSE = "mse"
 BEYOND = 10  # times the error before any step: off the scale
@@ -30,15 +30,18 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
     rows: list[Row] = [
         {"label": method, "cells": [shown(method, size) for size in settings.contexts]} for method in ("CAVIA", "MAML")
     ]
-    pairs = {
+    gaps = {
         size: difference(scores(groups["CAVIA", size], MSE, 1), scores(groups["MAML", size], MSE, 1))
+        if groups["CAVIA", size] and groups["MAML", size]
+        else None
         for size in settings.contexts
-        if size >= 2 and groups["CAVIA", size] and groups["MAML", size]
+        if size >= 2
     }
+    listed = (f"{size}: {'diverged' if gap is None else text(gap, 3)}" for size, gap in gaps.items())
     claim: Claim = {
         "claim": "With two or more parameters, CAVIA's error is below that of MAML with as many extra inputs.",
-        "holds": bool(pairs) and all(map(below, pairs.values())),
-        "evidence": "CAVIA − MAML on the same tasks: " + ", ".join(f"{n}: {text(d, 3)}" for n, d in pairs.items()),
+        "holds": bool(gaps) and all(gap is not None and below(gap) for gap in gaps.values()),
+        "evidence": "CAVIA − MAML on the same tasks: " + ", ".join(listed),
     }
     rates = ", ".join(f"{rate:g}" for rate in settings.maml_lrs)
     tuned = f"the best of {rates} on validation tasks" if len(settings.maml_lrs) > 1 else rates
@@ -123,7 +126,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
     series: list[Series] = []
     for method in dict.fromkeys(one["method"] for one in results):
         groups = grouped(results, lambda one: one["inner_lr"], method=method)
-        points = [estimate(scores(groups[rate], MSE, 1)) if rate in groups else None for rate in settings.rates]
+        points = [finite(estimate(scores(groups[rate], MSE, 1))) if rate in groups else None for rate in settings.rates]
         series.append(
             {
                 "label": method,
@@ -174,15 +177,13 @@ def _errors(one: Series) -> str:
 
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
     groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
-    norms = [
-        sum(one.probes["norm"] for one in groups[rate]) / len(groups[rate]) if rate in groups else None
-        for rate in settings.rates
-    ]
+    of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
+    norms = [sum(found) / len(found) if found and None not in found else None for found in of_seeds]
     known = [value for value in norms if value is not None]
     values = ("diverged" if norm is None else f"{norm:.3g}" for norm in norms)
     claim: Claim = {
         "claim": "The smaller the inner rate, the larger the gradient of the context.",
-        "holds": len(known) > 1 and all(a > b for a, b in pairwise(known)),
+        "holds": 1 < len(known) == len(norms) and all(a > b for a, b in pairwise(known)),
         "evidence": ", ".join(f"{rate:g}: {value}" for rate, value in zip(settings.rates, values, strict=True)),
     }
     series: Series = {"label": "CAVIA", "x": list(settings.rates), "y": norms, "interval": None}
