@@ -60,7 +60,7 @@ def test_same_results_give_the_same_bytes(results, tmp_path):
 
 
 def test_the_committed_page_is_made_from_the_committed_results(tmp_path):
-    results = Path(__file__).parents[2] / "results"
+    results = Path(__file__).parents[3] / "results"
     page = write_report([results], tmp_path).with_name("report.md").read_text()
     assert page == (results / "report.md").read_text(), "run: cavia report results --out results"
 
