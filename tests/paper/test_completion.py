@@ -91,7 +91,9 @@ def test_the_papers_numbers_stand_beside_real_pictures_only():
         assert "best at iteration 50 of 100" in known["note"]
 
 
-@pytest.mark.parametrize(("mse", "verdict"), [(0.0374, "within"), (0.0366, "within"), (0.0376, "short"), (0.03, "better")])
+@pytest.mark.parametrize(
+    ("mse", "verdict"), [(0.0374, "within"), (0.0366, "within"), (0.0376, "short"), (0.03, "better")]
+)
 def test_a_cell_agrees_if_its_mean_is_not_above_the_papers_as_printed(mse, verdict):
     shown = table2([measured("CAVIA", mse=mse)], methods=("CAVIA",))["tables"][0]["rows"][0]["cells"][0]
     assert shown["ours"]["interval"] > 0.002  # which does not help

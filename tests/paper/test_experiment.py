@@ -69,9 +69,9 @@ def test_what_may_be_zero():
 
 
 def test_unknown_sets_and_experiments_are_one_line_with_those_that_there_are():
-    with pytest.raises(CaviaError, match="^table1 has no set of settings 'tuned'; it has quick, full$"):
+    with pytest.raises(CaviaError, match=r"^table1 has no set of settings 'tuned'; it has quick, full$"):
         find("table1").settings("tuned")
-    with pytest.raises(CaviaError, match="^unknown experiment 'fig3bb'; did you mean 'fig3b'"):
+    with pytest.raises(CaviaError, match=r"^unknown experiment 'fig3bb'; did you mean 'fig3b'"):
         find("fig3bb")
 
 

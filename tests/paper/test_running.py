@@ -1,10 +1,12 @@
 """Experiments with processes: what is finished stays, what changed is done again, and processes share the work."""
 
 import json
-import subprocess
-import sys
+import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from cavia.paper.running import cells as running
 from cavia.paper.running.cells import Order, read_result
 from cavia.paper.running.runner import run, state
 from cavia.paper.schema import CellResult
+from cavia.paper.training import KEPT, adopt
 from cavia.training.checkpoint import RunFolder
 
 TINY = {"contexts": 2, "iterations": 2, "test_tasks": 8, "validation_tasks": 8, "hidden": 4}
@@ -177,8 +180,6 @@ class Lock(threading.Thread):
         assert self.is_at_work.wait(10)
 
     def run(self):
-        from contextlib import ExitStack
-
         with ExitStack() as stack:
             for folder in self.folders:
                 stack.enter_context(folder.lock())
@@ -215,18 +216,32 @@ def test_busy_cells_are_looked_at_now_and_then(tmp_path, monkeypatch):
     assert 4 <= len(started) <= 8  # two cells, about once a second
 
 
-def test_two_processes_share_an_experiment(tmp_path):
-    out = tmp_path / "table1"
-    settings = {"contexts": "2,3", "iterations": 60}
-    other = subprocess.Popen(
-        [sys.executable, "-m", "cavia.cli", *command(out, **settings), "--jobs", "1"],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert main([*command(out, **settings), "--jobs", "1"]) == 0
-    _, error = other.communicate(timeout=120)
-    assert other.returncode == 0, error
-    cells = list(out.glob("cells/*"))
-    assert len(cells) == 4
-    for cell in cells:
+def test_two_runners_share_an_experiment(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "PATIENCE", 0.3)
+    ours = order(tmp_path / "table1", contexts="2,3", iterations=60)
+    with ThreadPoolExecutor(1) as other:  # its cells have processes of their own, as ours have
+        theirs = other.submit(run, ours)
+        result = run(ours)
+        assert theirs.result(120)["tables"] == result["tables"]
+    assert len(result["cells"]) == 4
+    for cell in (tmp_path / "table1" / "cells").iterdir():
         lines = (cell / "metrics.jsonl").read_text().splitlines()
-        assert [json.loads(line)["iteration"] for line in lines] == [60]
+        assert [json.loads(line)["iteration"] for line in lines] == [60]  # trained once
+
+
+def test_a_cell_that_two_want_to_take_over_is_taken_over_once(tmp_path, monkeypatch):
+    """The other one is faster between our look and our step."""
+    run(order(tmp_path / "theirs"))
+    ours = tmp_path / "ours" / "cells" / CAVIA.name
+    rename = Path.rename
+
+    def too_late(path, target):
+        if target == ours and not ours.exists():
+            shutil.copytree(path, ours)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", too_late)
+    config = json.loads((tmp_path / "theirs" / "cells" / CAVIA.name / "config.json").read_text())
+    adopt(ours, config)
+    assert sorted(path.name for path in ours.iterdir()) == sorted(KEPT)
+    assert [path.name for path in ours.parent.iterdir()] == [ours.name]  # nothing half-done beside it

@@ -208,7 +208,9 @@ def test_norms_are_averaged_over_seeds_and_one_that_is_not_finite_is_a_gap():
 
 def embedded(amplitude, phase, seed=0):
     probes = {"context": [[0.1, 0.2]] * 3, "amplitude": [1.0, 2.0, 3.0], "phase": [0.1, 0.2, 0.3]}
-    return trained("CAVIA", 1.0, 0.2, context=2, seed=seed, probes=probes | {"r2": {"amplitude": amplitude, "phase": phase}})
+    return trained(
+        "CAVIA", 1.0, 0.2, context=2, seed=seed, probes=probes | {"r2": {"amplitude": amplitude, "phase": phase}}
+    )
 
 
 def test_every_seed_must_embed_smoothly_and_is_drawn():
