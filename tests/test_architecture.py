@@ -18,24 +18,60 @@ ORDER = [
     "evaluation",
     "training",
     "tables",
-    "experiments",
-    "report",
+    "tools",
+    "paper",
 ]
+
+
+def imports(path):
+    """The modules of ours that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert not node.level, f"{path}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        yield from (name for name in names if name.split(".")[0] == "cavia")
+
+
+def folder_of(path):
+    return path.relative_to(SOURCE).parts[0]
 
 
 def test_folders_import_only_from_those_above():
     wrong = []
     for path in SOURCE.rglob("*.py"):
-        folder = path.relative_to(SOURCE).parts[0]
-        if folder not in ORDER:
+        if folder_of(path) not in ORDER:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) else []
-            for name in filter(None, names):
-                part = ([*name.split("."), ""])[1]
-                if name.startswith("cavia.") and part in ORDER and ORDER.index(part) > ORDER.index(folder):
-                    wrong.append(f"{path.relative_to(SOURCE)} imports {name}")
+        for name in imports(path):
+            part = ([*name.split("."), ""])[1]
+            if part in ORDER and ORDER.index(part) > ORDER.index(folder_of(path)):
+                wrong.append(f"{path.relative_to(SOURCE)} imports {name}")
     assert not wrong
+
+
+def test_every_folder_has_its_place():
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert folders == set(ORDER)
+
+
+def test_only_the_command_line_imports_the_paper():
+    importing = {
+        folder_of(path)
+        for path in SOURCE.rglob("*.py")
+        if any(name.split(".")[1:2] == ["paper"] for name in imports(path))
+    }
+    assert importing == {"paper", "cli.py"}
+
+
+def test_the_library_does_without_the_paper():
+    code = """if True:
+        import sys, cavia
+        from cavia import *
+        import cavia.tools.opening, cavia.tools.complete, cavia.tools.watch
+        print([name for name in sys.modules if name.startswith("cavia.paper")])"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_no_pickle_is_loaded_anywhere():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cavia.cli import _parser
-from cavia.experiments.catalogue import find
+from cavia.paper.catalogue import find
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -27,7 +27,8 @@ def test_commands_parse(command):
     options = _parser().parse_args(command.split())
     assert callable(options.action)
     if options.command == "run":
-        assert find(options.experiment).id == options.experiment
+        name = "full" if options.full else "tuned" if options.tuned else "quick"
+        find(options.experiment).settings(name, dict(setting.split("=", 1) for setting in options.set))
 
 
 def test_links_exist():

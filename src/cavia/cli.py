@@ -5,13 +5,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cavia.errors import CaviaError, Diverged, closest
 from cavia.tables.commands import add_table_commands
 
+if TYPE_CHECKING:
+    from cavia.paper.schema import Result
+
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
 RUNS = Path("runs")
+PLAN = Path("results/plan.toml")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,7 +90,23 @@ def _parser() -> _Parser:
     run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
     run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
+    run.add_argument("--remeasure", action="store_true", help="measure trained cells again; nothing is trained again")
     run.set_defaults(action=_run)
+
+    reproduce = commands.add_parser(
+        "reproduce", help="train and measure the whole paper, by a plan", allow_abbrev=False
+    )
+    reproduce.add_argument("--plan", type=Path, default=PLAN, help="the plan (default: results/plan.toml)")
+    reproduce.add_argument("--hours", type=_hours, help="stop after so many hours; the same command goes on later")
+    reproduce.add_argument("--jobs", type=_count, help="cells at a time (default: one per core)")
+    reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
+    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
+    reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
+    reproduce.add_argument("--publish", type=Path, metavar="FOLDER", help="copy what is finished, and its page, there")
+    reproduce.add_argument("--runs", type=Path, default=RUNS, help="where to train (default: runs)")
+    reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    reproduce.add_argument("--data-root", type=Path, default=Path("data"), help="where data sets are (default: data)")
+    reproduce.set_defaults(action=_reproduce)
 
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
     evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
@@ -136,17 +156,30 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1.0
+    if not 0 < hours < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return hours
+
+
 def _list(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from cavia.experiments.catalogue import CATALOGUE
+    from cavia.paper.catalogue import CATALOGUE
 
-    table = Table("id", "reproduces", "quick", "full", box=None, header_style="bold")
+    names = ("quick", "full", "tuned")
+    table = Table("id", "reproduces", *names, box=None, header_style="bold")
     for experiment in CATALOGUE.values():
         states = (
-            f"{_duration(minutes)}, {_state(experiment, budget, options.runs)}"
-            for budget, minutes in zip(("quick", "full"), experiment.minutes, strict=True)
+            f"{_duration(experiment.minutes[name])}, {_state(experiment, name, options.runs)}"
+            if name in experiment.sets
+            else "–"
+            for name in names
         )
         table.add_row(experiment.id, experiment.reproduces, *states)
     Console().print(table)
@@ -156,49 +189,91 @@ def _duration(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
-def _state(experiment: Any, budget: str, runs: Path) -> str:
-    from cavia.experiments.workers import finished
+def _state(experiment: Any, name: str, runs: Path) -> str:
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import state
 
-    out = runs / budget / experiment.id
-    if (out / "result.json").exists():
-        return "finished"
-    cells = experiment.cells(experiment.settings(budget), 1)
-    done = sum(finished(out, cell) for cell in cells)
-    return f"{done} of {len(cells)} cells" if done else "not run"
+    return state(Order(experiment.id, name, runs / name / experiment.id))
 
 
 def _run(options: argparse.Namespace) -> None:
-    from cavia.experiments.processes import start_server
+    from cavia.paper.running.processes import start_server
 
     start_server(compiles=options.full or options.tuned)  # only long runs are compiled
-    from cavia.experiments.base import Data
-    from cavia.experiments.catalogue import find
-    from cavia.experiments.runner import run
-    from cavia.experiments.workers import Order
+    from cavia.paper.catalogue import find
+    from cavia.paper.experiment import Data
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import run
 
-    budget = "full" if options.full else "tuned" if options.tuned else "quick"
-    if options.filters:
-        options.set = [f"filters={options.filters}", *options.set]
-    find(options.experiment).settings(budget, options.set)  # misuse shows before anything is written
+    name = "full" if options.full else "tuned" if options.tuned else "quick"
+    changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
+    find(options.experiment).settings(name, changes)  # misuse shows before anything is written
     _check_device(options.device)
     order = Order(
         options.experiment,
-        budget,
-        options.out or RUNS / budget / options.experiment,
-        options.set,
+        name,
+        options.out or RUNS / name / options.experiment,
+        changes,
         options.seeds,
         options.device,
         Data(options.data_root, options.data == "synthetic"),
+        remeasure=options.remeasure,
         **({"jobs": options.jobs} if options.jobs else {}),
     )
     _show(run(order))
     print(f"written: {order.out / 'result.json'}")
 
 
-def _show(result: dict[str, Any]) -> None:
+def _reproduce(options: argparse.Namespace) -> None:
+    from cavia.paper.running.processes import start_server
+
+    if not (options.dry_run or options.publish):
+        start_server(compiles=True)
+    from cavia.paper.experiment import Data
+    from cavia.paper.plan import read_plan
+    from cavia.paper.reproduce import Reproduction
+
+    _check_device(options.device)
+    data = Data(options.data_root)
+    work = Reproduction(
+        read_plan(options.plan), options.runs, data, options.device, options.jobs or 0, options.remeasure
+    )
+    if options.only:
+        work = work.only([name.strip() for name in options.only.split(",")])
+    if options.publish:
+        names = work.publish(options.publish)
+        print(f"published to {options.publish}: {', '.join(names) or 'nothing, no experiment is finished'}")
+        return
+    if not options.dry_run and not work.run(options.hours or float("inf")):
+        print("the time is up; the same command goes on", file=sys.stderr)
+    _show_status(work)
+
+
+def _show_status(work: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("experiment", "set", "settings", "cells", "hours spent", "hours left", box=None, header_style="bold")
+    found = work.status()
+    for one in found:
+        settings = ", ".join(f"{name} {value}" for name, value in one.entry.settings.items())
+        cells = f"{one.finished} of {one.cells}"
+        table.add_row(one.entry.experiment, one.entry.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
+    Console().print(table, highlight=False, markup=False)
+    print(f"{sum(one.left for one in found):.1f} core-hours left, by what is known so far")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise CaviaError(f"--set takes name=value, got {text!r}")
+    return name, value
+
+
+def _show(result: "Result") -> None:
     from rich.console import Console
 
-    from cavia.report.tables import text_table
+    from cavia.paper.report.tables import text_table
 
     console = Console()
     console.print(f"{result['reproduces']} ({result['budget']} budget)", style="bold", highlight=False)
@@ -221,7 +296,7 @@ def _check_device(name: str) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from cavia.evaluation.evaluate import evaluate
-    from cavia.experiments.trained import is_policy, open_trained
+    from cavia.tools.opening import is_policy, open_trained
 
     if is_policy(options.model):
         _evaluate_policy(options)
@@ -235,7 +310,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _evaluate_policy(options: argparse.Namespace) -> None:
     from cavia.evaluation.returns import evaluate_returns
-    from cavia.experiments.watch import open_policy
+    from cavia.tools.watch import open_policy
 
     learner, env, config = open_policy(options.model)
     tasks = options.tasks or 40
@@ -247,9 +322,9 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
-    from cavia.experiments.complete import as_panels, complete
-    from cavia.experiments.trained import load_model
     from cavia.tensor_file import write_atomically
+    from cavia.tools.complete import as_panels, complete
+    from cavia.tools.opening import load_model
 
     if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():
         raise CaviaError(f"--out must be a .png and not the picture itself, got {options.out}")
@@ -262,8 +337,8 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
-    from cavia.experiments.watch import Watched
     from cavia.tensor_file import write_atomically
+    from cavia.tools.watch import Watched
 
     kind = options.out.suffix.lower().lstrip(".")
     if kind not in ("gif", "png"):
@@ -294,7 +369,7 @@ def _store(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from cavia.report.page import write_report
+    from cavia.paper.report.page import write_report
 
     print(f"written: {write_report(options.folders, options.out)}")
 

@@ -9,6 +9,10 @@ class CaviaError(ValueError):
     """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
 
 
+class Busy(CaviaError):
+    """A folder that another process is at work in."""
+
+
 class Diverged(RuntimeError):
     """Training met a loss that is not finite."""
 

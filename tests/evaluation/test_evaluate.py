@@ -1,8 +1,16 @@
+import numpy as np
 import pytest
 import torch
 
 import cavia
-from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2, plane
+from cavia.evaluation.probes import (
+    axis_alignment,
+    context_gradient_norms,
+    contexts,
+    linear_r2,
+    neighbour_r2,
+    plane,
+)
 
 
 def make():
@@ -66,3 +74,25 @@ def test_a_plane_of_points_with_one_number_is_a_line():
     found = plane(torch.tensor([[1.0], [2.0], [6.0]]))
     assert found[:, 0].abs().tolist() == [2.0, 1.0, 3.0]
     assert found[:, 1].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_linear_r2():
+    points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    unrelated = torch.randn(50, generator=torch.Generator().manual_seed(1))
+    found = linear_r2(points, torch.stack([3 * points[:, 0] - points[:, 1] + 2, unrelated], 1))
+    assert found[0] > 0.9999
+    assert found[1] < 0.3
+
+
+def test_axis_alignment_is_the_correlation_of_each_coordinate_with_each_value():
+    points = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    points[:, 2] = 1.0  # never moves
+    values = torch.stack([-2 * points[:, 1] + 5, points[:, 0] + points[:, 1]], 1)
+    found = axis_alignment(points, values)
+    expected = np.corrcoef(points[:, 0].numpy(), values[:, 1].numpy())[0, 1]
+    assert found.shape == (3, 2)
+    assert found[1, 0].item() == pytest.approx(-1.0)
+    assert found[0, 1].item() == pytest.approx(expected, abs=1e-6)
+    assert found[2].tolist() == [0.0, 0.0]
+    swapped = axis_alignment(points.flip(1), values)
+    torch.testing.assert_close(swapped, found.flip(0))

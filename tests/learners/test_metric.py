@@ -34,6 +34,20 @@ def test_matching_networks_vote_by_cosine():
     torch.testing.assert_close(logits.exp(), expected)
 
 
+def test_with_batch_norm_support_and_query_points_are_normalised_together():
+    torch.manual_seed(0)
+    network = cavia.ConvNet(ways=0, filters=4, image=16, channels=1, context=0)
+    learner = cavia.ProtoNets(network, ways=2)
+    x, y = torch.rand(3, 4, 1, 16, 16), torch.tensor([0, 1, 0, 1]).expand(3, 4)
+    query = torch.rand(3, 6, 1, 16, 16)
+    logits = learner.predict(query, learner.adapt(x, y))
+    together = network(torch.cat([x, query], 1), torch.zeros(3, 0)).flatten(2)
+    for task in range(3):
+        prototypes = torch.stack([together[task, :4][y[task] == label].mean(0) for label in range(2)])
+        distances = torch.cdist(together[task, 4:], prototypes).square()
+        torch.testing.assert_close(logits[task], -distances, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("method", [cavia.ProtoNets, cavia.MatchingNets])
 def test_padding_counts_for_nothing(method):
     learner, x, y, query = make(method)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cavia.envs.extra import extra
 from cavia.errors import CaviaError, require_at_least
+from cavia.machine import cores
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -188,11 +189,6 @@ def _abandon_pools() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_pools)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_simulator(backend: str, path: str, frame_skip: int, warmstart: bool, threads: int | None) -> Simulator:

@@ -62,3 +62,9 @@ def plane(points: Tensor) -> Tensor:
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     found = centred @ directions[:2].T
     return pad(found, (0, 2 - found.shape[1]))
+
+
+def axis_alignment(points: Tensor, values: Tensor) -> Tensor:
+    """The correlation of each coordinate of the points [T, C] with each of the values [T, D]: [C, D]."""
+    both = torch.cat([points, values], 1).double().T
+    return torch.corrcoef(both)[: points.shape[1], points.shape[1] :].nan_to_num()

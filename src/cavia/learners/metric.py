@@ -11,8 +11,10 @@ from cavia.errors import CaviaError, require_at_least, require_positive
 from cavia.learners.base import STATISTICS, Learner
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss
-from cavia.models.base import ContextModel
+from cavia.models.base import ContextModel, NormedModel
 from cavia.tasks.batch import shape
+
+POINTS, LABELS = "points", "labels"  # what is kept of the support set, by name
 
 
 class MetricLearner(Learner):
@@ -20,6 +22,10 @@ class MetricLearner(Learner):
 
     model: the embedding, x [T, N, ...] → [T, N, F], for instance ConvNet(ways=0, context=0). A context stays at 0.
     ways:  the number of classes of a task.
+
+    Where the model normalises points by the statistics of those at hand, support and query points are embedded
+    together, as both papers do: apart, five support pictures would be normalised in another way than their queries.
+    The support points themselves are then what `adapt` keeps.
     """
 
     inner_steps = 1  # reading the support set once more would change nothing
@@ -27,6 +33,11 @@ class MetricLearner(Learner):
     def __init__(self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5):
         super().__init__(model, loss)
         self.ways = require_at_least("ways", ways, 2)
+
+    @property
+    def embeds_together(self) -> bool:
+        """Whether a query's embedding depends on the points beside it."""
+        return isinstance(self.model, NormedModel) and not self.model.keeps_statistics
 
     def embed(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, ...] → [T, N, F]; statistics: what a `NormedModel` normalises by, if not by its own."""
@@ -51,7 +62,10 @@ class MetricLearner(Learner):
         labels = labels.to(next(self.parameters()).dtype)
         if mask is not None:
             labels = labels * mask.unsqueeze(-1)
-        kept = self._kept(self.embed(x), labels if steps else torch.full_like(labels, 1 / self.ways))
+        labels = labels if steps else torch.full_like(labels, 1 / self.ways)
+        if self.embeds_together:
+            return {POINTS: x, LABELS: labels}
+        kept = self._kept(self.embed(x), labels)
         if self.keeps_statistics:
             kept[STATISTICS] = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
         return kept
@@ -61,7 +75,10 @@ class MetricLearner(Learner):
         tasks = len(next(iter(fast.values())))
         if tasks != len(x):
             raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast {tasks}")
-        return self._compare(self.embed(x, self.statistics_in(fast)), fast)
+        if not self.embeds_together:
+            return self._compare(self.embed(x, self.statistics_in(fast)), fast)
+        support, queries = self.embed(torch.cat([fast[POINTS], x], 1)).split([fast[POINTS].shape[1], x.shape[1]], 1)
+        return self._compare(queries, self._kept(support, fast[LABELS]))
 
     @abstractmethod
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
@@ -76,8 +93,9 @@ class ProtoNets(MetricLearner):
     """Prototypical Networks (Snell et al., 2017): the nearer to the mean of a class's support points, the likelier.
 
     >>> learner = ProtoNets(ConvNet(ways=0, image=28, channels=1, context=0), ways=5)
-    >>> learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)["prototypes"].shape
-    torch.Size([3, 5, 32])
+    >>> fast = learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)
+    >>> learner.predict(torch.rand(3, 7, 1, 28, 28), fast).shape
+    torch.Size([3, 7, 5])
     """
 
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
@@ -94,21 +112,19 @@ class ProtoNets(MetricLearner):
 class MatchingNets(MetricLearner):
     """Matching Networks (Vinyals et al., 2016): each support point votes for its class, the more the more alike it is.
 
-    scale: the cosine similarity is multiplied by it before the softmax; the original has 1, which trains slowly.
+    scale: the cosine similarity is multiplied by it before the softmax; the original has 1.
     """
 
-    def __init__(
-        self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5, scale: float = 10.0
-    ):
+    def __init__(self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5, scale: float = 1.0):
         super().__init__(model, loss, ways)
         self.scale = require_positive("scale", scale)
 
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
-        return {"embeddings": normalize(embedded, dim=-1), "labels": labels}
+        return {"embeddings": normalize(embedded, dim=-1), LABELS: labels}
 
     def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
         """The logarithm of each class's share of the votes."""
         similarity = normalize(embedded, dim=-1) @ fast["embeddings"].transpose(1, 2)  # [T, N, K], cosines
-        no_vote = fast["labels"].sum(-1).unsqueeze(1) == 0  # padding
+        no_vote = fast[LABELS].sum(-1).unsqueeze(1) == 0  # padding
         votes = (self.scale * similarity).masked_fill(no_vote, -torch.inf).softmax(-1)
-        return (votes @ fast["labels"]).clamp(min=1e-12).log()
+        return (votes @ fast[LABELS]).clamp(min=1e-12).log()

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from cavia.commit import this_commit
-from cavia.errors import CaviaError
+from cavia.errors import Busy, CaviaError
 from cavia.tensor_file import finite, read_json, read_tensors, write_atomically, write_json, write_tensors
 
 
@@ -50,9 +50,7 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise CaviaError(
-                    f"another process is at work in {self.path}; wait for it or use another folder"
-                ) from None
+                raise Busy(f"another process is at work in {self.path}; wait for it or use another folder") from None
             yield
 
     def recorded(self) -> dict[str, Any] | None:

@@ -1,0 +1,24 @@
+"""All experiments by name, in the paper's order."""
+
+from typing import Any
+
+from cavia.errors import CaviaError, closest
+from cavia.paper import completion, fewshot, policies, sine
+from cavia.paper.experiment import Experiment
+
+CATALOGUE: dict[str, Experiment[Any]] = {
+    experiment.id: experiment
+    for experiment in (
+        *sine.EXPERIMENTS,
+        *completion.EXPERIMENTS,
+        *fewshot.EXPERIMENTS,
+        *policies.EXPERIMENTS,
+    )
+}
+
+
+def find(name: str) -> Experiment[Any]:
+    """The experiment of that name."""
+    if name not in CATALOGUE:
+        raise CaviaError(f"unknown experiment {name!r}; {closest(name, CATALOGUE)}")
+    return CATALOGUE[name]

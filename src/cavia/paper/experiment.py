@@ -1,0 +1,138 @@
+"""What an experiment is: a value that says what to train, on what, how it is measured and summed up."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from cavia.errors import CaviaError, closest, require_at_least, require_positive
+from cavia.learners.base import Learner
+from cavia.paper.schema import CellResult, Summary
+from cavia.training.progress import Show
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there."""
+
+    iterations: int = 1
+    minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
+
+    def check(self, may_be_zero: Sequence[str] = (), **known: Collection[str]) -> None:
+        """Raise unless every number is above zero, apart from those that may be zero, and every name is known.
+
+        known: setting → the names that it, or every entry of it, may have.
+        """
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            for one in value if isinstance(value, tuple) else (value,):
+                if entry.name in known and one not in known[entry.name]:
+                    raise CaviaError(f"{entry.name} has no {one!r}; {closest(one, known[entry.name])}")
+                if isinstance(one, float) and not (one == 0 and entry.name in ("minutes", *may_be_zero)):
+                    require_positive(entry.name, one)
+                elif isinstance(one, int):
+                    require_at_least(entry.name, one, 0 if entry.name in may_be_zero else 1)
+
+    def changed(self, experiment: str, changes: Mapping[str, Any]) -> "Settings":
+        """With other values: their own types, or text as --set has it."""
+        known = {entry.name for entry in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise CaviaError(f"{experiment} has no setting {name!r}; {closest(name, known)}")
+        return replace(self, **{name: _parse(name, value, getattr(self, name)) for name, value in changes.items()})
+
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of an experiment: what sets it apart from the others, and the name of its folder."""
+
+    choices: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        parts = (v if isinstance(v, str) else f"{k}={v:g}" for k, v in self.choices.items())
+        return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
+
+    def __getitem__(self, key: str) -> Any:
+        return self.choices[key]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where an experiment's data are: under a folder, or drawn by ourselves."""
+
+    root: Path = Path("data")
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how a cell runs."""
+
+    folder: Path
+    device: str
+    show: Show
+    data: Data = field(default_factory=Data)
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[S]):
+    """A table or figure.
+
+    sets:      name → settings. "quick" takes minutes, "full" is the paper to the letter; "tuned", if there is one, is
+               what we found to work better, and `differs` says in words how.
+    minutes:   about how long each set takes on 2 busy cores, if nothing is taken over from a neighbour.
+    cells:     settings and number of seeds → what to train.
+    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there.
+    learner:   settings, cell and tasks → a new learner; called with the seed of the cell.
+    measure:   trained learner, tasks, settings, cell → "scores" and "probes" of a CellResult.
+    chooses:   the settings that only say which cells there are.
+    fit:       settings and cell → arguments of `fit` that do not bear the name of a setting.
+    summarise: settings and the cells' results → tables, figures and claims.
+    """
+
+    id: str
+    title: str
+    reproduces: str
+    sets: Mapping[str, S]
+    minutes: Mapping[str, float]
+    cells: Callable[[S, int], list[Cell]]
+    tasks: Callable[[S, Cell, Data], Any]
+    learner: Callable[[S, Cell, Any], Learner]
+    measure: Callable[[Learner, Any, S, Cell], dict[str, Any]]
+    chooses: Sequence[str]
+    summarise: Callable[[S, list[CellResult]], Summary]
+    fit: Callable[[S, Cell], dict[str, Any]] = lambda settings, cell: {}
+    differs: str = ""
+
+    def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
+        """A set of settings with changes, like {"iterations": 2000} or {"iterations": "2000"}."""
+        if name not in self.sets:
+            raise CaviaError(f"{self.id} has no set of settings {name!r}; it has {', '.join(self.sets)}")
+        return self.sets[name].changed(self.id, changes or {})  # type: ignore[return-value]  # replace keeps the class
+
+    def of_a_cell(self, settings: S) -> dict[str, Any]:
+        """The settings that a cell is trained and measured with, as JSON values."""
+        values = {name: value for name, value in asdict(settings).items() if name not in self.chooses}
+        return json.loads(json.dumps(values))
+
+
+def _parse(name: str, value: Any, now: Any) -> Any:
+    """`value` as one of the type that the setting has now; text is read."""
+    if isinstance(now, tuple):
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        if not parts:
+            raise CaviaError(f"{name} must have at least one value, got none")
+        return tuple(_parse(name, part.strip() if isinstance(part, str) else part, now[0]) for part in parts)
+    try:
+        if isinstance(value, bool) or (isinstance(now, int) and isinstance(value, float)):
+            raise ValueError
+        return type(now)(value)
+    except (TypeError, ValueError):
+        kind = {int: "a whole number", float: "a number", str: "text"}[type(now)]
+        raise CaviaError(f"{name} must be {kind}, got {value!r}") from None

@@ -1,0 +1,67 @@
+"""Table 3 and Omniglot: few-shot classification of pictures (Section 5.2)."""
+
+from typing import Any
+
+from cavia.paper.experiment import Experiment
+from cavia.paper.fewshot import summary, training
+from cavia.paper.fewshot.training import FewShotSettings, On
+from cavia.tasks.datasets import MINI_IMAGENET, OMNIGLOT
+
+QUICK: dict[str, Any] = {
+    "iterations": 100,
+    "methods": ("CAVIA", "MAML", "ProtoNets"),
+    "shots": (1,),
+    "every": 50,
+    "validation_tasks": 20,
+    "test_tasks": 100,
+}
+ON_OMNIGLOT: dict[str, Any] = {"image": OMNIGLOT.size, "queries": 5}
+COMMON: dict[str, Any] = {
+    "cells": training.cells,
+    "learner": training.learner,
+    "fit": training.fit,
+    "measure": training.accuracy,
+    "chooses": ("methods", "filters", "ways", "shots"),
+}
+
+EXPERIMENTS = (
+    Experiment(
+        id="table3",
+        title="Few-shot classification: Mini-ImageNet",
+        reproduces="Table 3: 5-way accuracy on Mini-ImageNet, 1-shot and 5-shot",
+        sets={
+            "quick": FewShotSettings(**QUICK),
+            "full": FewShotSettings(),
+            "tuned": FewShotSettings(iterations=30_000, lr_decay=1.0, cooldown=0.5),
+        },
+        differs="30,000 iterations instead of 60,000, and the outer rate falls to zero over the second half.",
+        minutes={"quick": 5, "full": 9000, "tuned": 4500},
+        tasks=On(MINI_IMAGENET).tasks,
+        summarise=summary.table3_summary,
+        **COMMON,
+    ),
+    Experiment(
+        id="omniglot",
+        title="Few-shot classification: Omniglot",
+        reproduces="beyond the paper: 5- and 20-way accuracy on Omniglot, 1-shot and 5-shot",
+        sets={
+            "quick": FewShotSettings(
+                **QUICK | ON_OMNIGLOT | {"iterations": 300, "every": 150}, tasks_per_batch=8, chunk=8
+            ),
+            "full": FewShotSettings(
+                **ON_OMNIGLOT,
+                methods=("CAVIA", "MAML", "ProtoNets"),
+                ways=(5, 20),
+                iterations=20_000,
+                tasks_per_batch=16,
+                cooldown=0.3,
+                lr_decay=1.0,
+                chunk=16,
+            ),
+        },
+        minutes={"quick": 5, "full": 2000},
+        tasks=On(OMNIGLOT).tasks,
+        summarise=summary.omniglot_summary,
+        **COMMON,
+    ),
+)

@@ -1,0 +1,205 @@
+"""What the few-shot experiments show, by the rules of results/claims.md."""
+
+from itertools import product
+
+from cavia.paper.fewshot.training import FewShotSettings
+from cavia.paper.published import QUOTED, TABLE3, TABLE3_ITERATIONS
+from cavia.paper.schema import Cell, CellResult, Claim, Lines, Row, Scatter, Summary
+from cavia.paper.showing import cell, iterations, learning_curves, plane, table
+from cavia.paper.statistics import Scores, above, difference, estimate, grouped, scores, text
+
+Kind = tuple[str, int, int, int]  # method, filters, ways, shots
+ABOVE_CHANCE = 0.05  # what both methods must be above chance to be compared
+
+
+def table3_summary(settings: FewShotSettings, results: list[CellResult]) -> Summary:
+    real = not _is_synthetic(results)
+    note = " Rows without a number of ours are quoted in the paper from others." if real else ""
+    summary = _summary("table3", settings, results, TABLE3 if real else {}, note)
+    if real:
+        columns = list(product(settings.ways, settings.shots))
+        summary["tables"][0]["rows"] += [
+            {"label": name, "cells": [_quoted(known, *column) for column in columns]} for name, known in QUOTED.items()
+        ]
+    found = _accuracies(results)
+    summary["claims"] = [*_with_maml(found), *_width(found), *summary["claims"]]
+    return summary
+
+
+def omniglot_summary(settings: FewShotSettings, results: list[CellResult]) -> Summary:
+    note = " Every character counts as four classes, one for each quarter turn. The paper has no such table."
+    summary = _summary("omniglot", settings, results, {}, note)
+    summary["claims"] = [*_all_above(results, 0.97), *summary["claims"]]
+    return summary
+
+
+def _summary(name: str, settings: FewShotSettings, results: list[CellResult], published: dict, note: str) -> Summary:
+    groups = grouped(results, _kind)
+    columns = list(product(settings.ways, settings.shots))
+    rows: list[Row] = [
+        {
+            "label": f"{method} ({filters})",
+            "cells": [_cell(groups.get((method, filters, *column), []), published) for column in columns],
+        }
+        for filters in settings.filters
+        for method in settings.methods
+    ]
+    caption = (
+        f"Accuracy in percent on {settings.test_tasks} tasks of unseen classes, pictures of {settings.image} × "
+        f"{settings.image}; in brackets the filters of each convolution. Batch norm takes its statistics from "
+        f"“{settings.norm}”. The notes say how long each was trained.{note}"
+    )
+    names = [f"{ways}-way {shots}-shot" for ways, shots in columns]
+    return {
+        "tables": [table(caption, "accuracy", 2, "Task", names, rows, higher=True)],
+        "figures": [*_curves(name, results), *_contexts(name, results)],
+        "claims": _context_claims(results),
+    }
+
+
+def _kind(one: CellResult) -> Kind:
+    return one["method"], one["filters"], one["ways"], one["shots"]
+
+
+def _label(one: CellResult) -> str:
+    return f"{one['method']} ({one['filters']})"
+
+
+def _is_synthetic(results: list[CellResult]) -> bool:
+    return any(one.probes["data"]["source"].startswith("synthetic") for one in results if not one.diverged)
+
+
+def _accuracies(results: list[CellResult]) -> dict[Kind, Scores]:
+    return {kind: scores(group, "accuracy") for kind, group in grouped(results, _kind).items()}
+
+
+def _cell(
+    group: list[CellResult], published: dict[tuple[str, int], dict[int, tuple[float, float | None]]]
+) -> Cell | None:
+    """Ours beside the paper's number where there is one, and what the paper's budget would take."""
+    if not group:
+        return None
+    method, filters, ways, shots = _kind(group[0])
+    known = published.get((method, filters), {}).get(shots) if ways == 5 else None
+    each = sum(one.seconds for one in group) / sum(one.iterations for one in group)
+    note = f"{iterations(group)}, {each:.2g} s each"
+    if published:
+        note += f"; {TABLE3_ITERATIONS:,} take {each * TABLE3_ITERATIONS / 3600:.1f} h"
+    return cell(scores(group, "accuracy"), known, 2, note, higher_is_better=True, unit=100)
+
+
+def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int) -> Cell | None:
+    if ways != 5 or shots not in known:
+        return None
+    mean, interval = known[shots]
+    return {"ours": None, "paper": {"mean": mean, "interval": interval}}
+
+
+def _curves(name: str, results: list[CellResult]) -> list[Lines]:
+    """Validation accuracy of the first seed while training, for every kind of task."""
+    kinds = dict.fromkeys((one["ways"], one["shots"]) for one in results)
+    figures = []
+    for ways, shots in kinds:
+        runs = {
+            _label(one): one
+            for one in results
+            if (one["ways"], one["shots"], one["seed"]) == (ways, shots, 0) and one.curve
+        }
+        caption = f"Accuracy on validation classes while training, {ways}-way {shots}-shot, seed 0."
+        figures.append(learning_curves(f"{name}-{ways}-way-{shots}-shot", caption, "accuracy (%)", runs, unit=100))
+    return [figure for figure in figures if figure["series"]]
+
+
+def _contexts(name: str, results: list[CellResult]) -> list[Scatter]:
+    """Where the contexts of some tasks lie, for the first cell that has them."""
+    found = next((one for one in results if "plane" in one.probes), None)
+    if found is None:
+        return []
+    caption = (
+        "Contexts of unseen tasks, each adapted to from several sets of pictures of its classes: the plane of their "
+        f"two main directions, coloured by task. {_label(found)}, {found['ways']}-way {found['shots']}-shot."
+    )
+    return [plane(f"{name}-contexts", caption, found.probes["plane"], {"task": found.probes["task"]}, "component")]
+
+
+def _context_claims(results: list[CellResult]) -> list[Claim]:
+    found = [one for one in results if "agreement" in one.probes]
+    if not found:
+        return []
+    shares = (
+        f"{_label(one)} {one['ways']}-way {one['shots']}-shot: {one.probes['agreement']:.0%} "
+        f"(by chance {one.probes['chance']:.0%})"
+        for one in found
+    )
+    return [
+        {
+            "claim": "The context tells tasks apart: the nearest context is one of the same task, from other pictures, "
+            "more than twice as often as by chance.",
+            "holds": all(one.probes["agreement"] > 2 * one.probes["chance"] for one in found),
+            "evidence": "; ".join(shares),
+        }
+    ]
+
+
+def _learned(found: Scores, ways: int) -> bool:
+    return float(found.mean()) >= 1 / ways + ABOVE_CHANCE
+
+
+def _with_maml(found: dict[Kind, Scores]) -> list[Claim]:
+    """CAVIA's smallest network beside MAML's: "underperforms MAML (within the confidence intervals)"."""
+    claims: list[Claim] = []
+    for (method, filters, ways, shots), ours in found.items():
+        theirs = found.get(("MAML", filters, ways, shots))
+        is_smallest = filters == min(kind[1] for kind in found)
+        if method != "CAVIA" or theirs is None or not is_smallest:
+            continue
+        if not (_learned(ours, ways) and _learned(theirs, ways)):
+            continue
+        a, b = estimate(100 * ours), estimate(100 * theirs)
+        meet = abs(a["mean"] - b["mean"]) <= (a.get("interval") or 0) + (b.get("interval") or 0)
+        claims.append(
+            {
+                "claim": f"With {filters} filters, {ways}-way {shots}-shot, the intervals of CAVIA and MAML meet.",
+                "holds": meet,
+                "evidence": f"CAVIA {text(a, 2)}, MAML {text(b, 2)}; CAVIA − MAML on the same tasks "
+                f"{text(difference(100 * ours, 100 * theirs), 2)}",
+            }
+        )
+    return claims
+
+
+def _width(found: dict[Kind, Scores]) -> list[Claim]:
+    """Whether the widest network is better than the narrowest: yes for CAVIA, no for MAML, says the paper."""
+    claims: list[Claim] = []
+    for method, gains in (("CAVIA", True), ("MAML", False)):
+        for ways, shots in dict.fromkeys((kind[2], kind[3]) for kind in found):
+            widths = sorted(kind[1] for kind in found if (kind[0], *kind[2:]) == (method, ways, shots))
+            if len(widths) < 2 or not all(_learned(found[method, width, ways, shots], ways) for width in widths):
+                continue
+            ends = [100 * found[method, width, ways, shots] for width in (widths[-1], widths[0])]
+            gain = difference(ends[0], ends[1])
+            means = (f"{width}: {100 * found[method, width, ways, shots].mean():.2f}" for width in widths)
+            claims.append(
+                {
+                    "claim": f"{method} {'gains' if gains else 'does not gain'} from width, {ways}-way {shots}-shot.",
+                    "holds": above(gain) == gains,
+                    "evidence": f"{', '.join(means)}; widest − narrowest on the same tasks {text(gain, 2)}",
+                }
+            )
+    return claims
+
+
+def _all_above(results: list[CellResult], least: float) -> list[Claim]:
+    """For the easiest task of Omniglot, which every method should solve."""
+    trained = _accuracies(results)
+    easy = {_kind(one): trained.get(_kind(one)) for one in results if _kind(one)[2:] == (5, 1)}
+    if not easy or _is_synthetic(results):
+        return []
+    shown = {kind: "diverged" if found is None else f"{found.mean():.2%}" for kind, found in easy.items()}
+    return [
+        {
+            "claim": f"Every method is above {least:.0%} on 5-way 1-shot tasks of unseen characters.",
+            "holds": all(found is not None and bool(found.mean() > least) for found in easy.values()),
+            "evidence": "; ".join(f"{kind[0]} ({kind[1]}): {words}" for kind, words in shown.items()),
+        }
+    ]

@@ -1,0 +1,143 @@
+"""What the few-shot experiments train and measure."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from cavia.evaluation.evaluate import device_of, evaluate, evaluating
+from cavia.evaluation.probes import contexts, neighbour_agreement, plane
+from cavia.learners.base import Learner
+from cavia.learners.gradient import CAVIA
+from cavia.models.convnet import NORMS, SHRINKS, ConvNet
+from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.methods import METHODS
+from cavia.tasks.batch import TaskBatch, seeded_generator
+from cavia.tasks.datasets import DataSet
+from cavia.tasks.episodes import Episodes
+
+COMPARED = (
+    *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),
+    *("ProtoNets", "Matching Networks"),
+)
+
+
+@dataclass(frozen=True)
+class FewShotSettings(Settings):
+    """The paper's values for Mini-ImageNet, where it gives them."""
+
+    iterations: int = 60_000
+    methods: tuple[str, ...] = COMPARED
+    filters: tuple[int, ...] = (32,)
+    ways: tuple[int, ...] = (5,)
+    shots: tuple[int, ...] = (1, 5)
+    queries: int = 15  # of each class
+    image: int = 84  # pixels along a side
+    tasks_per_batch: int = 4  # with one shot; half as many with more
+    context: int = 100
+    film: tuple[int, ...] = (3,)
+    norm: str = "task"
+    shrink: str = "pool"
+    inner_steps: int = 2
+    reptile_steps: int = 5
+    cavia_lr: float = 0.1
+    maml_lr: float = 0.1
+    lr: float = 1e-3
+    lr_decay: float = 0.9
+    lr_decay_every: int = 5000
+    cooldown: float = 0.0
+    clip: float = 10.0
+    every: int = 1000
+    validation_tasks: int = 200
+    test_tasks: int = 1000
+    chunk: int = 1  # one task at a time fits a processor's cache
+
+    def __post_init__(self) -> None:
+        known: dict[str, Any] = {"methods": COMPARED, "norm": NORMS, "shrink": SHRINKS}
+        self.check(may_be_zero=("cooldown",), **known)
+
+
+@dataclass(frozen=True)
+class On:
+    """The data set that an experiment's tasks are made of."""
+
+    data_set: DataSet
+
+    def tasks(self, settings: FewShotSettings, cell: Cell, data: Data) -> Episodes:
+        images = self.data_set.open(data.root, data.synthetic, settings.image)
+        kind = self.data_set.episodes or {}
+        return Episodes(images, cell["ways"], cell["shots"], settings.queries, **kind)
+
+
+def learner(settings: FewShotSettings, cell: Cell, family: Episodes) -> Learner:
+    method = METHODS[cell["method"]]
+    model = ConvNet(
+        ways=cell["ways"] if method.head else 0,
+        filters=cell["filters"],
+        image=family.size,
+        channels=family.channels,
+        context=settings.context if method.context else 0,
+        film=settings.film,
+        norm=settings.norm,
+        shrink=settings.shrink,
+    )
+    return method(
+        model,
+        "cross_entropy",
+        inner_lr=settings.cavia_lr if method.context else settings.maml_lr,
+        weights_lr=settings.maml_lr,
+        inner_steps=settings.reptile_steps if cell["method"] == "Reptile" else settings.inner_steps,
+        head="linear",
+        ways=cell["ways"],
+    )
+
+
+def fit(settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
+    """What training is given beside the settings of the same names."""
+    return {"tasks_per_batch": settings.tasks_per_batch // (1 if cell["shots"] == 1 else 2) or 1}
+
+
+def accuracy(learner: Learner, family: Episodes, settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
+    """Accuracy on tasks of the test classes; and, where a context adapts, what it says about the task."""
+    found = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
+    probes = probe(learner, family, settings.chunk) if isinstance(learner, CAVIA) else {}
+    return {"scores": {"accuracy": found.scores[-1:].tolist()}, "probes": probes | {"data": family.images.settings}}
+
+
+def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeats: int = 12) -> dict[str, Any]:
+    """The contexts of a few test tasks, each adapted to several times on other pictures of the same classes.
+
+    "agreement": how often the nearest context is one of the same task; "chance": how often by luck. Nothing, if the
+    classes have too few pictures to adapt twice.
+    """
+    repeats = min(repeats, family.pictures_of_each_class("test") // family.shots - 1)
+    if repeats < 2:
+        return {}
+    batch = family.sample(tasks, None, family.support * repeats, seeded_generator(0, "probe"), "test")
+    batch = batch.to(device_of(learner))
+    # Query pictures stand class by class: [T, ways, repeats, shots, ...] → repeats support sets of each task.
+    sets = (tasks, family.ways, repeats, family.shots)
+    x = batch.query_x.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)  # [T·R, ways·shots, ...]
+    y = batch.query_y.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)
+    parts = TaskBatch(x, y, x, y).split(chunk)
+    with evaluating(learner):
+        found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
+    return {
+        "plane": plane(found).tolist(),
+        "task": torch.arange(tasks).repeat_interleave(repeats).tolist(),
+        "agreement": neighbour_agreement(found.unflatten(0, (tasks, repeats))),
+        "chance": (repeats - 1) / (tasks * repeats - 1),
+    }
+
+
+# Cells
+
+
+def cells(settings: FewShotSettings, seeds: int) -> list[Cell]:
+    return [
+        Cell({"method": method, "filters": filters, "ways": ways, "shots": shots, "seed": seed})
+        for shots, ways, filters, method, seed in product(
+            settings.shots, settings.ways, settings.filters, settings.methods, range(seeds)
+        )
+    ]

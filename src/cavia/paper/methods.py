@@ -1,0 +1,47 @@
+"""The methods that the experiments compare, by the names that their tables show."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cavia.learners.amortised import CNP
+from cavia.learners.base import Learner
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.models.base import ContextModel
+
+
+@dataclass(frozen=True)
+class Method:
+    """A learner and what it is always made with.
+
+    context: the model has context parameters that adapt; otherwise they are extra inputs, or none.
+    head:    the model has a layer for the classes; otherwise the method classifies its features.
+    """
+
+    learner: Callable[..., Learner]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    context: bool = False
+    head: bool = True
+
+    def __call__(self, model: ContextModel, loss: str, **offered: Any) -> Learner:
+        """A new learner around the model, with those of the offered arguments that its constructor takes."""
+        taken = inspect.signature(self.learner).parameters
+        return self.learner(model, loss, **self.arguments, **{k: v for k, v in offered.items() if k in taken})
+
+
+METHODS: dict[str, Method] = {
+    "CAVIA": Method(CAVIA, context=True),
+    "CAVIA (first order)": Method(CAVIA, {"first_order": True}, context=True),
+    "CAVIA, learned start": Method(CAVIA, {"learn_init": True}, context=True),
+    "MAML": Method(MAML),
+    "MAML (first order)": Method(MAML, {"first_order": True}),
+    "ANIL": Method(ANIL),
+    "Meta-SGD": Method(MetaSGD),
+    "Reptile": Method(Reptile),
+    "CAVIA + MAML": Method(CaviaMAML, context=True),
+    "CNP": Method(CNP),
+    "ProtoNets": Method(ProtoNets, head=False),
+    "Matching Networks": Method(MatchingNets, head=False),
+}

@@ -1,0 +1,226 @@
+"""What the experiments with policies show, by the rules of results/claims.md."""
+
+import math
+
+from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
+from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
+from cavia.paper.showing import cell, iterations, learning_curves, lines, plane, table
+from cavia.paper.statistics import (
+    Scores,
+    above,
+    below,
+    best,
+    difference,
+    estimate,
+    finite,
+    grouped,
+    scores,
+    text,
+)
+
+ACTIONS = {"sampled": "sampled actions", "mean": "mean actions"}
+SMALL = 2.0  # a difference of returns in navigation: a tenth of what adapting gains
+LINEAR = 0.8  # R²
+ALIGNED, APART = 0.9, 0.3  # |correlation| of a parameter with its coordinate, and with the other
+
+
+class _Method:
+    """The results of a method at its best inner rate, and its best later rate: both chosen on validation tasks.
+
+    two_tasks: the test tasks are copies of two, so that only seeds count for the interval.
+    """
+
+    def __init__(self, group: list[CellResult], two_tasks: bool = False):
+        self.group, self.two_tasks = group, two_tasks
+        self.name, self.inner_lr = group[0]["method"], group[0]["inner_lr"]
+        rates = [name.removeprefix("validation ") for name in group[0].scores if name.startswith("validation ")]
+        self.later = max(rates, key=lambda rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()))
+
+    def after(self, update: int, actions: str = "sampled") -> Scores:
+        """Returns after so many updates, [seeds, tasks]."""
+        found = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
+        return found.mean(1, keepdims=True) if self.two_tasks else found
+
+    @property
+    def note(self) -> str:
+        return f"inner rate {self.inner_lr:g}, later {self.later} of it; {iterations(self.group)}"
+
+
+def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: str) -> Summary:
+    """Returns after 0, 1, … updates: each method at its best rates, with random and with mean actions."""
+    chosen = {
+        method: best(groups.values(), higher_is_better=True)
+        for method in settings.methods
+        if (groups := grouped(results, lambda one: one["inner_lr"], method=method))
+    }
+    methods = {method: _Method(group, two_tasks=name == "fig6a") for method, group in chosen.items()}
+    updates = range(settings.updates + 1)
+    rows: list[Row] = [
+        {
+            "label": f"{method.name}, {words}",
+            "cells": [cell(method.after(n, actions), None, 1, method.note) for n in updates],
+        }
+        for method in methods.values()
+        for actions, words in ACTIONS.items()
+    ]
+    caption = (
+        f"Return on {settings.test_tasks} test tasks, {settings.test_rollouts} episodes of each before each update."
+        + (" The tasks are two, both seen in training; the interval is over seeds." if name == "fig6a" else "")
+    )
+    series = [_series(method, actions, settings.updates) for method in methods.values() for actions in ACTIONS]
+    labels = ("updates", "return")
+    curves = {f"{one['method']}, seed {one['seed']}": one for m in methods.values() for one in m.group}
+    return {
+        "tables": [table(caption, "return", 1, "Updates", [str(n) for n in updates], rows, higher=True)],
+        "figures": [
+            lines(name, "Return on unseen tasks after several updates; trained for one.", labels, series),
+            learning_curves(f"{name}-training", "Return on validation tasks after one update.", "return", curves),
+        ],
+        "claims": [*map(_pays, methods.values()), *_comparison(methods, name, settings.updates)],
+    }
+
+
+def _series(method: _Method, actions: str, updates: int) -> Series:
+    points = [estimate(method.after(n, actions)) for n in range(updates + 1)]
+    return {
+        "label": f"{method.name}, {ACTIONS[actions]}",
+        "x": list(range(updates + 1)),
+        "y": [point["mean"] for point in points],
+        "interval": [point.get("interval") for point in points],
+    }
+
+
+def _pays(method: _Method) -> Claim:
+    before, after = method.after(0), method.after(1)
+    gain = estimate(after - before)
+    return {
+        "claim": f"One update of {method.name} pays: the interval of what the tasks gain is above zero.",
+        "holds": above(gain),
+        "evidence": f"{text(estimate(before), 1)} before, {text(estimate(after), 1)} after; gain {text(gain, 1)}",
+    }
+
+
+def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Claim]:
+    if not {"CAVIA", "MAML"} <= methods.keys():
+        return []
+    gaps = [difference(methods["CAVIA"].after(n), methods["MAML"].after(n)) for n in range(updates + 1)]
+
+    def claim(words: str, holds: bool, update: int) -> Claim:
+        return {"claim": words, "holds": holds, "evidence": f"CAVIA − MAML on the same tasks: {text(gaps[update], 1)}"}
+
+    def par(update: int) -> bool:
+        gap = gaps[update]
+        return math.isfinite(gap["mean"]) and (not (above(gap) or below(gap)) or abs(gap["mean"]) < SMALL)
+
+    if name == "fig7a":
+        counts = [n for n in (1, 2) if n <= updates]
+        return [claim(f"After {n} update{'s' * (n > 1)} CAVIA and MAML are on a par.", par(n), n) for n in counts]
+    claims = [claim("After one update CAVIA's return is above MAML's.", above(gaps[1]), 1)]
+    if name == "fig6b" and updates >= 3:
+        claims.append(claim("After three updates MAML has caught up.", not above(gaps[3]), 3))
+    return claims
+
+
+# Figure 7b
+
+
+def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
+    """Return after the last update for every inner rate, each with its own later rate."""
+    series: list[Series] = []
+    for method in ("CAVIA", "MAML"):
+        groups = grouped(results, lambda one: one["inner_lr"], method=method)
+        points = [
+            finite(estimate(_Method(groups[rate]).after(settings.updates))) if rate in groups else None
+            for rate in settings.rates
+        ]
+        series.append(
+            {
+                "label": method,
+                "x": list(settings.rates),
+                "y": [point and point["mean"] for point in points],
+                "interval": [point and point.get("interval") for point in points],
+            }
+        )
+    caption = (
+        f"Return after {settings.updates} updates with sampled actions, for policies trained with different inner "
+        "learning rates. A cross: it diverged."
+    )
+    figure = lines("fig7b", caption, ("inner learning rate", "return"), series, x_scale="log")
+    return {"figures": [figure], "claims": _rates_claims(*series)}
+
+
+def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
+    ranges = [_range(one) for one in (ours, theirs)]
+    top = max((y for y in ours["y"] if y is not None), default=0.0)
+    near = [x for x, y in zip(theirs["x"], theirs["y"], strict=True) if y is not None and y >= top - SMALL]
+    return [
+        {
+            "claim": "CAVIA is less sensitive to the inner rate: its returns have a smaller range than MAML's.",
+            "holds": ranges[0] < ranges[1],
+            "evidence": f"CAVIA: {_listed(ours)}; MAML: {_listed(theirs)}",
+        },
+        {
+            "claim": f"MAML is competitive, within {SMALL:g} of CAVIA's best return, at rate 0.1 only.",
+            "holds": near == [0.1],
+            "evidence": f"at {', '.join(f'{rate:g}' for rate in near) or 'none'}; CAVIA's best is {top:.1f}",
+        },
+    ]
+
+
+def _range(one: Series) -> float:
+    """Of the returns; infinite if a rate diverged."""
+    known = [y for y in one["y"] if y is not None]
+    return max(known) - min(known) if len(known) == len(one["y"]) else float("inf")
+
+
+def _listed(one: Series) -> str:
+    return ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
+
+
+# Figure 7c
+
+
+def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) -> Summary:
+    trained = [one for one in results if not one.diverged]
+    alignments = {one["seed"]: _disentangled(one.probes["alignment"]) for one in trained}
+    claims: list[Claim] = [
+        {
+            "claim": f"The goal can be decoded linearly from the context: R² above {LINEAR:g} for both coordinates, "
+            "for every seed.",
+            "holds": len(trained) == len(results) and all(min(one.probes["r2"]) > LINEAR for one in trained),
+            "evidence": "; ".join(
+                f"seed {one['seed']}: R² {one.probes['r2'][0]:.3f} (x), {one.probes['r2'][1]:.3f} (y)"
+                for one in trained
+            ),
+        },
+        {
+            "claim": "The embedding is disentangled: each parameter goes with one coordinate (|r| of at least "
+            f"{ALIGNED:g}) and not with the other (at most {APART:g}), for every seed.",
+            "holds": len(trained) == len(results)
+            and all(own >= ALIGNED and other <= APART for own, other in alignments.values()),
+            "evidence": "; ".join(
+                f"seed {seed}: |r| {own:.2f} or more with its own, up to {other:.2f} with the other"
+                for seed, (own, other) in alignments.items()
+            ),
+        },
+    ]
+    figures = []
+    for one in trained:
+        colours = {f"goal, {axis}": [goal[i] for goal in one.probes["goals"]] for i, axis in enumerate("xy")}
+        caption = (
+            f"The two context parameters of {settings.test_tasks} test tasks after {settings.updates} updates, "
+            f"coloured by the position of the goal, seed {one['seed']}."
+        )
+        name = "fig7c" if one is trained[0] else f"fig7c-seed-{one['seed']}"
+        figures.append(plane(name, caption, one.probes["contexts"], colours, "context parameter"))
+    return {"figures": [*figures], "claims": claims}
+
+
+def _disentangled(correlations: list[list[float]]) -> tuple[float, float]:
+    """The least |r| of a parameter with its own coordinate and the greatest with the other, in the better order.
+
+    correlations: [parameter][coordinate]
+    """
+    (a, b), (c, d) = [[abs(value) for value in row] for row in correlations]
+    straight, crossed = (min(a, d), max(b, c)), (min(b, c), max(a, d))
+    return max(straight, crossed)

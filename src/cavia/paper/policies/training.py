@@ -1,0 +1,167 @@
+"""What the experiments with policies train and measure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from cavia.envs.base import TaskEnv
+from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
+from cavia.envs.navigation import Navigation
+from cavia.errors import CaviaError
+from cavia.evaluation.probes import axis_alignment, linear_r2
+from cavia.evaluation.returns import Returns, evaluate_returns
+from cavia.learners.base import Learner
+from cavia.models.mlp import INITS
+from cavia.models.policy import GaussianPolicy
+from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.methods import METHODS
+
+COMPARED = ("CAVIA", "MAML", "CAVIA (first order)", "MAML (first order)")
+
+
+@dataclass(frozen=True)
+class PolicySettings(Settings):
+    """What every experiment with policies shares: the paper's values for navigation.
+
+    The paper's limit of the KL divergence, 1e-2, is a mean over the numbers of an action; ours is of their sum.
+    """
+
+    iterations: int = 500
+    tasks_per_batch: int = 20
+    rollouts: int = 20
+    horizon: int = 100
+    hidden: tuple[int, ...] = (100, 100)
+    context: int = 5
+    std: float = 1.0  # of the actions before training
+    init: str = "xavier"
+    discount: float = 0.95
+    trace: float = 1.0
+    max_kl: float = 2e-2
+    cg_iterations: int = 10
+    damping: float = 1e-5
+    backtracks: int = 15
+    shrink: float = 0.8
+    hvp_every: int = 1  # of the time steps, one in so many enters Hessian-vector products; no divisor of the horizon
+    chunk: int = 5
+    every: int = 10
+    validation_tasks: int = 20
+    test_tasks: int = 40
+    test_rollouts: int = 20
+    updates: int = 2
+    later_rates: tuple[float, ...] = (1.0, 0.5, 0.25)  # factors of the inner rate after the first update in testing
+
+    def __post_init__(self) -> None:
+        known: dict[str, Any] = {"init": INITS, "methods": COMPARED}
+        self.check(**known)
+
+
+@dataclass(frozen=True)
+class UpdatesSettings(PolicySettings):
+    methods: tuple[str, ...] = ("CAVIA", "MAML")
+    cavia_lrs: tuple[float, ...] = (1.0,)
+    maml_lrs: tuple[float, ...] = (0.1,)  # of several rates, the best on validation tasks is reported
+
+
+@dataclass(frozen=True)
+class RatesSettings(PolicySettings):
+    rates: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(PolicySettings):
+    context: int = 2
+    test_tasks: int = 200
+    cavia_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.context != 2:
+            raise CaviaError(f"context must be 2, to be drawn in a plane, got {self.context}")
+
+
+# Training and measuring
+
+
+def navigation(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
+    return Navigation(horizon=settings.horizon)
+
+
+def direction(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
+    return CheetahDirection(horizon=settings.horizon, threads=torch.get_num_threads())
+
+
+def velocity(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
+    return CheetahVelocity(horizon=settings.horizon, threads=torch.get_num_threads())
+
+
+def learner(settings: PolicySettings, cell: Cell, env: TaskEnv) -> Learner:
+    """The method of the cell around a new policy; MAML's has no context."""
+    policy = GaussianPolicy(
+        env.observations, env.actions, settings.hidden, cell["context"], settings.std, settings.init
+    )
+    return METHODS[cell["method"]](policy, policy.loss, inner_lr=cell["inner_lr"])
+
+
+def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
+    """Returns of each task after 0, 1, … updates, with random and with mean actions, for each later rate.
+
+    "validation" is the same, with random actions, on as many validation tasks: it chooses the later rate.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for rate in settings.later_rates:
+        tested = _returns(learner, env, settings, rate, "test")
+        found[f"sampled {rate:g}"] = tested.sampled.scores.tolist()
+        found[f"mean {rate:g}"] = tested.mean.scores.tolist()
+        found[f"validation {rate:g}"] = _returns(learner, env, settings, rate, "val").sampled.scores.tolist()
+    return {"scores": found}
+
+
+def _returns(learner: Any, env: TaskEnv, settings: PolicySettings, later_rate: float, split: str) -> Returns:
+    sizes = (settings.test_tasks, settings.test_rollouts, settings.updates, settings.discount, settings.trace)
+    return evaluate_returns(learner, env, *sizes, later_rate, split=split)
+
+
+def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
+    """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
+    found = _returns(learner, env, settings, settings.later_rates[0], "test")
+    context = found.fast["context"]
+    return {
+        "scores": {"sampled": found.sampled.scores.tolist()},
+        "probes": {
+            "contexts": context.tolist(),
+            "goals": found.tasks.tolist(),
+            "r2": linear_r2(context, found.tasks).tolist(),
+            "alignment": axis_alignment(context, found.tasks).tolist(),
+        },
+    }
+
+
+# Cells
+
+
+def _cells(seeds: int, *kinds: tuple[str, int, Iterable[float]]) -> list[Cell]:
+    """A cell for each method, rate and seed."""
+    return [
+        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
+        for method, context, rates in kinds
+        for rate, seed in product(rates, range(seeds))
+    ]
+
+
+def updates_cells(settings: UpdatesSettings, seeds: int) -> list[Cell]:
+    kinds = [
+        (name, settings.context, settings.cavia_lrs) if METHODS[name].context else (name, 0, settings.maml_lrs)
+        for name in settings.methods
+    ]
+    return _cells(seeds, *kinds)
+
+
+def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", settings.context, settings.rates), ("MAML", 0, settings.rates))
+
+
+def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", settings.context, [settings.cavia_lr]))

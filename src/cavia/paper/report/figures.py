@@ -1,0 +1,144 @@
+"""Figures of a result as SVG: the same bytes for the same numbers, and ids that are safe to put on one page."""
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+from cavia.paper.report.axes import label_axes
+from cavia.paper.report.palette import line_styles
+from cavia.paper.report.pictures import pictures_svg
+from cavia.paper.schema import Lines, Panel, Pictures, Scatter, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Drawn and measured with the font that comes with matplotlib, shown with the reader's own.
+_MEASURED_FONT = "DejaVu Sans"
+_SHOWN_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_INK = "#333840"
+
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.sans-serif": [_MEASURED_FONT],
+    "font.size": 9.5,
+    "text.color": _INK,
+    "text.parse_math": False,
+    "axes.edgecolor": "#8a9099",
+    "axes.labelcolor": _INK,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e3e6ea",
+    "grid.linewidth": 0.6,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 5.5,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+}
+
+
+def figure_svg(figure: Lines | Scatter | Pictures, prefix: str) -> str:
+    """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
+    return pictures_svg(figure, prefix) if figure["kind"] == "pictures" else _plot_svg(figure, prefix)
+
+
+def _plot_svg(figure: Lines | Scatter, prefix: str) -> str:
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    with matplotlib.style.context(["default", _STYLE | {"svg.hashsalt": prefix}]):
+        drawn = Figure(layout="constrained")
+        if figure["kind"] == "lines":
+            _draw_lines(drawn, figure)
+        else:
+            _draw_scatter(drawn, figure)
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        drawn.savefig(buffer, format="svg", metadata=nothing)
+    return _for_a_page(buffer.getvalue(), prefix)
+
+
+def _draw_lines(drawn: "Figure", figure: Lines) -> None:
+    drawn.set_size_inches(6.4, 3.7)
+    axes = drawn.subplots()
+    diverged = 0
+    for series, style in zip(figure["series"], line_styles([s["label"] for s in figure["series"]]), strict=True):
+        axes.plot(series["x"], _gaps(series["y"]), label=series["label"], markeredgecolor="white", **style)
+        _draw_band(axes, series, style["color"], is_log=figure["y_scale"] == "log")
+        if None in series["y"]:
+            _mark_diverged(axes, series, style["color"], row=diverged)
+            diverged += 1
+    label_axes(axes, figure)
+    if diverged:
+        axes.plot([], [], "x", color=_INK, markersize=5, label="diverged")
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        drawn.legend(handles, labels, loc="outside upper center", ncols=_legend_columns(labels))
+
+
+def _legend_columns(labels: list[str]) -> int:
+    """As many columns as fit above the axes, at some eighty characters a line with seven for each sign."""
+    widths = [len(label) + 7 for label in labels]
+    return len(labels) if sum(widths) <= 80 else max(1, 80 // max(widths))
+
+
+def _draw_band(axes: "Axes", series: Series, colour: str, is_log: bool) -> None:
+    """Shade the 95 % interval; on a log axis no lower than a tenth of the mean, where it would reach zero."""
+    intervals = series.get("interval")
+    if not intervals:
+        return
+    means = _gaps(series["y"])
+    widths = [interval or 0.0 for interval in intervals]
+    lower = [max(m - w, m / 10) if is_log else m - w for m, w in zip(means, widths, strict=True)]
+    upper = [m + w for m, w in zip(means, widths, strict=True)]
+    axes.fill_between(series["x"], lower, upper, color=colour, alpha=0.18, linewidth=0)
+
+
+def _mark_diverged(axes: "Axes", series: Series, colour: str, row: int) -> None:
+    """A cross at the top edge for each value that is not there, one row for each series."""
+    x = [x for x, y in zip(series["x"], series["y"], strict=True) if y is None]
+    height = [1.0 - 0.045 * row] * len(x)
+    transform = axes.get_xaxis_transform()
+    axes.plot(x, height, "x", color=colour, markersize=5, transform=transform, clip_on=False, zorder=4)
+
+
+def _draw_scatter(drawn: "Figure", figure: Scatter) -> None:
+    panels = figure["panels"]
+    columns = min(len(panels), 2) or 1
+    rows = -(-len(panels) // columns) or 1
+    drawn.set_size_inches(4.2 if columns == 1 else 7.4, 3.2 * rows)
+    every_axes = list(drawn.subplots(rows, columns, squeeze=False).flat)
+    for axes, panel in zip(every_axes, panels, strict=False):
+        _draw_panel(drawn, axes, panel)
+        axes.set(xlabel=figure["x_label"], ylabel=figure["y_label"], title=panel["title"])
+    for axes in every_axes[len(panels) :]:
+        axes.remove()
+
+
+def _draw_panel(drawn: "Figure", axes: "Axes", panel: Panel) -> None:
+    points = axes.scatter(panel["x"], panel["y"], c=panel["colour"], cmap="viridis", s=13, linewidths=0, alpha=0.9)
+    bar = drawn.colorbar(points, ax=axes, label=panel["colour_label"], shrink=0.9, aspect=24)
+    bar.outline.set_visible(False)
+
+
+def _gaps(values: list[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]
+
+
+def _for_a_page(svg: str, prefix: str) -> str:
+    """The `<svg>` element alone, with its ids and its style kept apart from the rest of a page."""
+    svg = svg[svg.index("<svg") :]
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = svg.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix} *{{')
+    svg = svg.replace(f"'{_MEASURED_FONT}'", _SHOWN_FONTS)
+    return svg.replace("<svg ", f'<svg id="{prefix}" ', 1)

@@ -1,0 +1,54 @@
+"""Find the result files below some folders, check them, and put them in the paper's order."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cavia.errors import CaviaError
+from cavia.paper.checking import first_problem
+from cavia.paper.schema import Result
+from cavia.tensor_file import read_json
+
+# The order in which the paper shows them; all others follow by name.
+PAPER_ORDER = (
+    *("table1", "fig3a", "fig3b", "fig3c", "fig4"),
+    *("table2", "fig5", "table3"),
+    *("fig6a", "fig6b", "fig7a", "fig7b", "fig7c"),
+)
+
+
+def read_results(folders: Sequence[Path]) -> list[Result]:
+    """Every experiment's `result.json` below the folders, in the paper's order, full budgets before quick ones.
+
+    Folders called `cells` are left out: they hold the parts of an experiment. So are files called `result.json` that
+    are not an object with an "experiment". A file that should be a result and is not stops the reading.
+    """
+    results = [result for path in _result_files(folders) if (result := _read(path))]
+    if not results:
+        places = ", ".join(map(str, folders)) or "(no folder given)"
+        raise CaviaError(f"there is no result.json of an experiment below {places}; make one: cavia run table1 --quick")
+    return sorted(results, key=_rank)
+
+
+def _result_files(folders: Sequence[Path]) -> Iterator[Path]:
+    seen = set()
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("result.json")):
+            inside_cells = "cells" in path.relative_to(folder).parts
+            if not inside_cells and path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def _read(path: Path) -> Result | None:
+    result = read_json(path)
+    if not isinstance(result, dict) or "experiment" not in result:
+        return None
+    if problem := first_problem(result):
+        raise CaviaError(f"{path} is not a result that this version can show: {problem}")
+    return result  # type: ignore[return-value]  # first_problem has just checked it
+
+
+def _rank(result: Result) -> tuple[int, str, bool]:
+    name = result["experiment"]
+    place = PAPER_ORDER.index(name) if name in PAPER_ORDER else len(PAPER_ORDER)
+    return place, name, result["budget"] != "full"

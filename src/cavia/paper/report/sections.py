@@ -1,0 +1,146 @@
+"""The parts of a report: each result with its anchor, its drawn figures and the words that sum it up."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cavia.evaluation.verdict import MEANING
+from cavia.paper.report.figures import figure_svg
+from cavia.paper.schema import Result
+
+PAGE_TITLE = "CAVIA: our results beside the paper's"
+PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
+_WARNINGS = {
+    "quick": "quick budget: expect worse numbers than the paper",
+    "tuned": "tuned: settings that we found to work better than the paper's",
+    "own": "own budget: some settings are not the paper's; the command below says which",
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn figure: its SVG and the file that it goes to."""
+
+    file: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of the report."""
+
+    anchor: str
+    result: Result
+    drawings: Sequence[Drawing]
+    apart: str  # the settings that tell it from the report's other runs of the same experiment
+    others: "Sequence[Section]" = ()  # the same experiment with other sets of settings
+
+    @property
+    def reproduces(self) -> str:
+        """What of the paper it reproduces, and what tells this run from others of it."""
+        return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
+
+    @property
+    def all_drawings(self) -> "list[Drawing]":
+        """Its own and those of the other sets."""
+        return [*self.drawings, *(drawing for other in self.others for drawing in other.all_drawings)]
+
+    @property
+    def warning(self) -> str:
+        """In what its settings are not the paper's, or nothing."""
+        general = _WARNINGS.get(self.result["budget"], "")
+        return ". ".join(filter(None, (general, self.result.get("differs", ""))))
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many cells of its tables are within, better and short."""
+        cells = (cell for table in self.result.get("tables", []) for row in table["rows"] for cell in row["cells"])
+        return Counter(verdict for cell in cells if cell and (verdict := cell.get("verdict")))
+
+    @property
+    def verdicts_in_words(self) -> str:
+        """`11 within, 2 better, 0 short`, or nothing if no cell has a verdict."""
+        counts = self.verdicts
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING) if counts else ""
+
+    @property
+    def claims_in_words(self) -> str:
+        """`2 of 3 hold`, or nothing if there are no claims."""
+        claims = self.result.get("claims", [])
+        return f"{sum(claim['holds'] for claim in claims)} of {len(claims)} hold" if claims else ""
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """How the numbers were made, as names and values: seeds, settings, machine, time."""
+        result = self.result
+        settings = [(f"setting {name}", _plain(value)) for name, value in result["settings"].items()]
+        machine = ", ".join(f"{name} {_plain(value)}" for name, value in result["machine"].items())
+        cells = result.get("cells", [])
+        return [
+            ("seeds", str(result["seeds"])),
+            *([("trained cells", str(len(cells)))] if cells else []),
+            ("training time", f"{_duration(result['seconds'])}, summed over cells"),
+            ("machine", machine),
+            ("cavia", ", ".join([result["version"], *result.get("commits", [])])),
+            ("finished", result["finished"]),
+            *settings,
+        ]
+
+
+def make_sections(results: Sequence[Result]) -> list[Section]:
+    """A section for each result, in their order, with every figure drawn and every file and anchor named once."""
+    uses = Counter(figure["name"] for result in results for figure in result.get("figures", []))
+    anchors: set[str] = set()
+    files: set[str] = set()
+
+    def section(result: Result, is_other: bool = False) -> Section:
+        anchor = _unused(f"{result['experiment']}-{result['budget']}", anchors)
+        drawings = []
+        for figure in result.get("figures", []):
+            shared = is_other or uses[figure["name"]] > 1
+            name = _unused(f"{result['budget']}-{figure['name']}" if shared else figure["name"], files)
+            prefix = "svg-" + name.replace(".", "-")
+            drawings.append(Drawing(f"{name}.svg", figure["caption"], figure_svg(figure, prefix)))
+        others = [section(other, is_other=True) for other in result.get("others", [])]
+        return Section(anchor, result, drawings, "" if is_other else _apart(result, results), others)
+
+    return [section(result) for result in results]
+
+
+def _apart(result: Result, results: Sequence[Result]) -> str:
+    """`filters 64, minutes 100`: its settings that differ among the results of its experiment and budget."""
+    alike = [r for r in results if (r["experiment"], r["budget"]) == (result["experiment"], result["budget"])]
+    settings = result["settings"]
+    return ", ".join(
+        f"{name} {_plain(value)}"
+        for name, value in settings.items()
+        if any(r["settings"].get(name) != value for r in alike)
+    )
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """The name, with a number behind it if it is taken; notes it as taken."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}-{count}"
+    taken.add(candidate)
+    return candidate
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return " / ".join(map(_plain, value))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

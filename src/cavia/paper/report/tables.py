@@ -1,0 +1,91 @@
+"""One table of a result for the terminal and for Markdown: ours, the paper's and the verdict, line by line."""
+
+import re
+from typing import TYPE_CHECKING
+
+from cavia.paper.schema import Cell, Estimate, ResultTable, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NOTHING = "–"
+_STYLES = {"within": "green", "better": "bold green", "short": "bold red"}
+
+
+def number(estimate: Estimate | None, digits: int) -> str:
+    """A mean with its interval as the paper prints it: `0.20 ± 0.02`; a dash where there is none."""
+    if estimate is None:
+        return NOTHING
+    values = [estimate["mean"], estimate.get("interval")]
+    return " ± ".join(_decimal(value, digits) for value in values if value is not None)
+
+
+def reading_key(table: ResultTable) -> str:
+    """How to read the numbers: `MSE, lower is better; ± 95 % interval`."""
+    direction = "higher" if table["higher_is_better"] else "lower"
+    return f"{table['metric']}, {direction} is better; ± 95 % interval"
+
+
+def text_table(table: ResultTable) -> "Table":
+    """The table for the terminal, to print with `rich`: for each method our numbers, the paper's and the verdicts."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(
+        title=Text(table["caption"], style="bold"),
+        caption=Text(f"{reading_key(table)}; columns: {table['column_title']}", style="dim"),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=(0, 1, 0, 0),
+    )
+    shown.add_column("")
+    shown.add_column("")
+    for column in table["columns"]:
+        shown.add_column(Text(column), justify="right")
+    for row in table["rows"]:
+        lines = [(source, texts) for source, texts in _lines(row, table["digits"]) if source != "note"]
+        for index, (source, texts) in enumerate(lines):
+            label = Text(row["label"] if index == 0 else "", style="bold")
+            style = "" if source == "ours" else "dim"
+            # A narrow terminal breaks lines at spaces: the sign stays with its interval.
+            cells = [Text(text.replace(" ± ", " ±"), style=_STYLES.get(text, style)) for text in texts]
+            shown.add_row(label, Text(source, style="dim"), *cells, end_section=index == len(lines) - 1)
+    return shown
+
+
+def markdown_table(table: ResultTable) -> str:
+    """The table in Markdown (GitHub's), with a caption above it and the way to read it below."""
+    header = ["", "", *map(markdown_text, table["columns"])]
+    lines = [header, ["---", "---", *["---:"] * len(table["columns"])]]
+    for row in table["rows"]:
+        for index, (source, texts) in enumerate(_lines(row, table["digits"])):
+            label = f"**{markdown_text(row['label'])}**" if index == 0 else ""
+            lines.append([label, source, *map(markdown_text, texts)])
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    reading = f"{markdown_text(reading_key(table))}. Columns: {markdown_text(table['column_title'])}."
+    return f"{markdown_text(table['caption'])}\n\n{body}\n\n{reading}\n"
+
+
+def markdown_text(text: str) -> str:
+    """The text on one line, with every character escaped that Markdown would read as a sign."""
+    return re.sub(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", " ".join(text.split()))
+
+
+def _lines(row: Row, digits: int) -> list[tuple[str, list[str]]]:
+    """What a row shows below each other: a name for the line, and a text for each column."""
+    cells = [cell or Cell(ours=None, paper=None) for cell in row["cells"]]
+    lines = [
+        ("ours", [number(cell["ours"], digits) for cell in cells]),
+        ("paper", [number(cell["paper"], digits) for cell in cells]),
+    ]
+    for name in ("verdict", "note"):
+        texts = [str(cell.get(name) or "") for cell in cells]
+        if any(texts):
+            lines.append((name, texts))
+    return lines
+
+
+def _decimal(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"

@@ -1,0 +1,1 @@
+"""Runs experiments: cells on the cores of this machine, one process each."""

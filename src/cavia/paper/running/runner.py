@@ -1,0 +1,80 @@
+"""Runs an experiment: has what is not finished trained and measured, and sums up."""
+
+import json
+import platform
+import time
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from cavia.machine import cores
+from cavia.paper.catalogue import find
+from cavia.paper.experiment import Experiment, Settings
+from cavia.paper.running.cells import Order, read_result, run_cells
+from cavia.paper.running.display import Display
+from cavia.paper.schema import CellResult, Result
+from cavia.tensor_file import write_json
+
+SHORT = 400  # characters: longer values (contexts of all tasks, pictures) stay in the cells' own files
+
+
+def run(order: Order) -> Result:
+    """Train and measure what is not finished yet; write and return the experiment's result."""
+    experiment = find(order.experiment)
+    settings, cells = order.settings, order.cells
+    experiment.tasks(settings, cells[0], order.data)  # raises if the data are not there; decodes pictures once for all
+    open_cells = [cell for cell in cells if order.remeasure or read_result(order, cell) is None]
+    with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
+        run_cells([(order, cell) for cell in open_cells], order.jobs, display)
+    results = [found for cell in cells if (found := read_result(order, cell))]
+    result = sum_up(order, experiment, settings, results)
+    write_json(order.out / "result.json", result)
+    return result
+
+
+def sum_up(order: Order, experiment: Experiment[Any], settings: Settings, results: list[CellResult]) -> Result:
+    """What the results of the cells show, and how they were made."""
+    from cavia import __version__
+
+    result: Result = {
+        "format": 1,
+        "experiment": experiment.id,
+        "title": experiment.title + (" (synthetic data)" if order.data.synthetic else ""),
+        "reproduces": experiment.reproduces,
+        "budget": "own" if order.changes else order.set,  # type: ignore[typeddict-item]  # the names of sets
+        "command": order.command,
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "seeds": order.seeds,
+        "commits": sorted({commit for one in results for commit in one.commits}),
+        "version": __version__,
+        "machine": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cpus": cores(),
+            "device": order.device,
+        },
+        "seconds": round(sum(one.seconds for one in results), 1),
+        "finished": time.strftime("%Y-%m-%d"),
+        "cells": [_short(one) for one in results],
+    }
+    if order.set == "tuned":
+        result["differs"] = experiment.differs
+    result.update(experiment.summarise(settings, results))  # type: ignore[typeddict-item]  # a part of a Result
+    return result
+
+
+def _short(result: CellResult) -> dict[str, Any]:
+    """A cell as the experiment's result has it: its choices and every value that is short."""
+    values = {name: value for name, value in result.as_json().items() if name not in ("choices", "format", "probes")}
+    values = {**result.choices, **result.probes, **values, **result.choices}
+    return {name: value for name, value in values.items() if value not in ({}, "") and len(json.dumps(value)) < SHORT}
+
+
+def state(order: Order) -> str:
+    """How far an experiment is: "finished", "3 of 13 cells", "not run"."""
+    if (order.out / "result.json").exists():
+        return "finished"
+    cells = order.cells
+    done = sum(read_result(order, cell) is not None for cell in cells)
+    return f"{done} of {len(cells)} cells" if done else "not run"

@@ -1,0 +1,194 @@
+"""What result files hold, as types: experiments write them, the report reads them, `checking` checks them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict
+
+from cavia.evaluation.verdict import Verdict
+
+CELL_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A trained and measured cell: the content of its `result.json`.
+
+    choices:    what sets the cell apart from the others of its experiment.
+    settings:   that it was trained and measured with.
+    diverged:   why there is nothing else, if training diverged.
+    commits:    of cavia, that trained it.
+    validation: the best score on validation tasks, at `best_iteration` of `iterations`.
+    seconds:    of training.
+    curve:      [iteration, validation score, seconds so far] at each interval.
+    scores:     name of a measure → after 0, 1, … steps → the score of each test task.
+    probes:     whatever else was found out.
+    """
+
+    choices: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    diverged: str = ""
+    commits: Sequence[str] = ()
+    validation: float | None = None
+    best_iteration: int = 0
+    iterations: int = 0
+    seconds: float = 0.0
+    curve: Sequence[Sequence[float | None]] = ()
+    scores: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
+    probes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, choice: str) -> Any:
+        return self.choices[choice]
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"format": CELL_FORMAT, **asdict(self)}
+
+    @classmethod
+    def of(cls, values: Any) -> "CellResult | None":
+        """What `as_json` gave; None if the values are something else, as written by an older version."""
+        if not isinstance(values, dict) or values.get("format") != CELL_FORMAT:
+            return None
+        try:
+            return cls(**{name: value for name, value in values.items() if name != "format"})
+        except TypeError:
+            return None
+
+
+class Estimate(TypedDict):
+    """A mean and half the width of its 95 % interval."""
+
+    mean: float
+    interval: NotRequired[float | None]
+
+
+class Cell(TypedDict):
+    """One number of ours beside the paper's."""
+
+    ours: Estimate | None
+    paper: Estimate | None
+    verdict: NotRequired[Verdict | None]
+    note: NotRequired[str | None]
+
+
+class Row(TypedDict):
+    """One method: a cell for each column, null where there is nothing to show."""
+
+    label: str
+    cells: list[Cell | None]
+
+
+class ResultTable(TypedDict):
+    """A table of the paper, with the number of decimals that it is printed with."""
+
+    caption: str
+    metric: str
+    higher_is_better: bool
+    digits: int
+    column_title: str
+    columns: list[str]
+    rows: list[Row]
+
+
+class Series(TypedDict):
+    """One curve; y is null where the method diverged."""
+
+    label: str
+    x: list[float]
+    y: list[float | None]
+    interval: NotRequired[list[float | None] | None]
+
+
+class Lines(TypedDict):
+    """A figure of curves with interval bands."""
+
+    name: str
+    caption: str
+    kind: Literal["lines"]
+    x_label: str
+    y_label: str
+    x_scale: Literal["linear", "log"]
+    y_scale: Literal["linear", "log"]
+    series: list[Series]
+
+
+class Panel(TypedDict):
+    """One scatter plot, each point coloured by a number."""
+
+    title: str
+    x: list[float]
+    y: list[float]
+    colour: list[float]
+    colour_label: str
+
+
+class Scatter(TypedDict):
+    """A figure of scatter plots side by side."""
+
+    name: str
+    caption: str
+    kind: Literal["scatter"]
+    x_label: str
+    y_label: str
+    panels: list[Panel]
+
+
+class PictureRow(TypedDict):
+    """One method's pictures, base64 PNGs, one for each column."""
+
+    label: str
+    pictures: list[str]
+
+
+class PicturePanel(TypedDict):
+    """One true picture, a base64 PNG, and what is made of it."""
+
+    title: str
+    truth: str
+    rows: list[PictureRow]
+
+
+class Pictures(TypedDict):
+    """A figure of small pictures."""
+
+    name: str
+    caption: str
+    kind: Literal["pictures"]
+    columns: list[str]
+    panels: list[PicturePanel]
+
+
+class Claim(TypedDict):
+    """A statement of the paper, and whether our numbers bear it out."""
+
+    claim: str
+    holds: bool
+    evidence: str
+
+
+class Summary(TypedDict):
+    """What an experiment shows, from the results of its cells."""
+
+    tables: NotRequired[list[ResultTable]]
+    figures: NotRequired[list[Lines | Scatter | Pictures]]
+    claims: NotRequired[list[Claim]]
+
+
+class Result(Summary):
+    """All that a finished experiment leaves for its readers: the content of `result.json`."""
+
+    format: Literal[1]
+    experiment: str
+    title: str
+    reproduces: str
+    budget: Literal["full", "quick", "tuned", "own"]  # own: with settings changed on the command line
+    differs: NotRequired[str]  # how tuned settings differ from the paper's, in words
+    command: str
+    settings: dict[str, Any]
+    seeds: int
+    commits: NotRequired[list[str]]  # of cavia, that trained it
+    version: str
+    machine: dict[str, Any]
+    seconds: float
+    finished: str
+    cells: NotRequired[list[dict[str, Any]]]
+    others: NotRequired[list["Result"]]  # of the same experiment, with other sets of settings

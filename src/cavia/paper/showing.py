@@ -1,0 +1,91 @@
+"""Tables and figures as experiments build them: cells beside the paper's, curves, points in a plane."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from cavia.evaluation.verdict import verdict
+from cavia.paper.schema import Cell as TableCell, CellResult, Lines, Panel, ResultTable, Row, Scatter, Series
+from cavia.paper.statistics import Scores, estimate, finite, spread
+
+
+def lines(
+    name: str,
+    caption: str,
+    labels: tuple[str, str],
+    series: list[Series],
+    x_scale: Literal["linear", "log"] = "linear",
+    y_scale: Literal["linear", "log"] = "linear",
+) -> Lines:
+    """A figure of curves; labels of its two axes."""
+    return {
+        "name": name, "caption": caption, "kind": "lines", "x_label": labels[0], "y_label": labels[1],
+        "x_scale": x_scale, "y_scale": y_scale, "series": series,
+    }  # fmt: skip
+
+
+def learning_curves(
+    name: str, caption: str, y_label: str, results: Mapping[str, CellResult], unit: float = 1.0, log: bool = False
+) -> Lines:
+    """The validation scores of runs while they trained, by their labels, times `unit`, over hours of computing."""
+    series: list[Series] = [
+        {
+            "label": label,
+            "x": [float(seconds or 0) / 3600 for _, _, seconds in run.curve],
+            "y": [None if score is None else unit * score for _, score, _ in run.curve],
+            "interval": None,
+        }
+        for label, run in results.items()
+    ]
+    return lines(name, caption, ("hours of training", y_label), series, y_scale="log" if log else "linear")
+
+
+def plane(
+    name: str, caption: str, points: Sequence[Sequence[float]], colours: Mapping[str, Sequence[float]], axis: str
+) -> Scatter:
+    """Points [N][2] in a plane, once for each way to colour them; `axis` 1 and 2 are its axes."""
+    x, y = ([round(float(point[i]), 5) for point in points] for i in (0, 1))
+    panels: list[Panel] = [
+        {"title": title, "x": x, "y": y, "colour": [round(float(value), 5) for value in values], "colour_label": title}
+        for title, values in colours.items()
+    ]
+    return {
+        "name": name, "caption": caption, "kind": "scatter", "x_label": f"{axis} 1", "y_label": f"{axis} 2",
+        "panels": panels,
+    }  # fmt: skip
+
+
+def iterations(group: Sequence[CellResult]) -> str:
+    """Which model of each run was kept: "best at iteration 900 of 1,000"."""
+    return ", ".join(dict.fromkeys(f"best at iteration {run.best_iteration:,} of {run.iterations:,}" for run in group))
+
+
+def cell(
+    found: Scores | None,
+    published: tuple[float, float | None] | None,
+    digits: int,
+    note: str = "",
+    higher_is_better: bool = False,
+    unit: float = 1.0,
+) -> TableCell | None:
+    """Our mean over test tasks and seeds [seeds, tasks] beside the paper's number; none if there is nothing to show.
+
+    Only the paper's interval counts for the verdict; where it gives none, its mean as it is printed.
+    """
+    if found is None or not len(found):
+        return None
+    ours = estimate(unit * found)
+    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * found, digits + 1)}
+    if published:
+        shown["paper"] = {"mean": published[0], "interval": published[1]}
+        shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)
+    return shown
+
+
+def table(
+    caption: str, metric: str, digits: int, title: str, columns: list[str], rows: list[Row], higher: bool = False
+) -> ResultTable:
+    """A table; `title` of its columns, `higher`: is better."""
+    return {
+        "caption": f"{caption} ± 95 % interval over test tasks and seeds.", "metric": metric,
+        "higher_is_better": higher, "digits": digits, "column_title": title, "columns": columns, "rows": rows,
+    }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Table 1 and Figures 3 and 4: regression of sine curves (Section 5.1.1)."""
+
+from typing import Any
+
+from cavia.paper.experiment import Experiment
+from cavia.paper.sine import summary, training
+from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
+
+COMMON: dict[str, Any] = {
+    "tasks": training.tasks,
+    "learner": training.learner,
+    "chooses": ("contexts", "maml_lrs", "rates"),
+}
+
+EXPERIMENTS = (
+    Experiment(
+        id="table1",
+        title="Sine regression: CAVIA and MAML",
+        reproduces="Table 1: MSE with 0, 1, 2, 3, 4, 5 and 50 additional input parameters",
+        sets={
+            "quick": Table1Settings(iterations=6000, contexts=(0, 2, 5), maml_lrs=(0.01,)),
+            "full": Table1Settings(),
+        },
+        minutes={"quick": 2, "full": 57},
+        cells=training.table1_cells,
+        measure=training.errors,
+        summarise=summary.table1_summary,
+        **COMMON,
+    ),
+    Experiment(
+        id="fig3a",
+        title="Sine regression: more gradient steps than in training",
+        reproduces="Figure 3a: test MSE after 0 to 10 gradient steps",
+        sets={"quick": StepsSettings(iterations=8000, maml_lrs=(0.01,)), "full": StepsSettings()},
+        minutes={"quick": 1, "full": 8},
+        cells=training.steps_cells,
+        measure=training.errors,
+        summarise=summary.steps_summary,
+        **COMMON,
+    ),
+    Experiment(
+        id="fig3b",
+        title="Sine regression: sensitivity to the inner learning rate",
+        reproduces="Figure 3b: test MSE for inner learning rates from 1e-6 to 10",
+        sets={"quick": RatesSettings(iterations=3000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": RatesSettings()},
+        minutes={"quick": 2, "full": 29},
+        cells=training.rates_cells,
+        measure=training.errors,
+        summarise=summary.rates_summary,
+        **COMMON,
+    ),
+    Experiment(
+        id="fig3c",
+        title="Sine regression: the context's gradient makes up for the inner rate",
+        reproduces="Figure 3c: inner learning rate against the norm of the context gradient",
+        sets={"quick": RatesSettings(iterations=5000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": RatesSettings()},
+        minutes={"quick": 1, "full": 7},
+        cells=training.norms_cells,
+        measure=training.gradient_norms,
+        summarise=summary.norms_summary,
+        **COMMON,
+    ),
+    Experiment(
+        id="fig4",
+        title="Sine regression: what two context parameters encode",
+        reproduces="Figure 4: context after 5 updates, coloured by amplitude and phase",
+        sets={"quick": EmbeddingSettings(iterations=8000), "full": EmbeddingSettings()},
+        minutes={"quick": 1, "full": 4},
+        cells=training.embedding_cells,
+        measure=training.embedding,
+        summarise=summary.embedding_summary,
+        **COMMON,
+    ),
+)

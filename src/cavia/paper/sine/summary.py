@@ -1,0 +1,218 @@
+"""What the sine experiments show, by the rules of results/claims.md."""
+
+from itertools import pairwise
+
+from cavia.paper.published import TABLE1
+from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
+from cavia.paper.showing import cell, lines, plane, table
+from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
+from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
+
+MSE = "mse"
+BEYOND = 10  # times the error before any step: off the scale
+SMOOTH = 0.8  # R²
+WITHIN = (1.5, 2.0)  # times its best error: where a method performs well; the second is the first version's
+
+
+def _best_rate(results: list[CellResult], method: str, context: int) -> list[CellResult]:
+    """The results, one per seed, of the rate with the best mean validation score; rates that diverged are out."""
+    return best(grouped(results, lambda one: one["inner_lr"], method=method, context=context).values())
+
+
+def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summary:
+    groups = {(m, size): _best_rate(results, m, size) for m in ("CAVIA", "MAML") for size in settings.contexts}
+
+    def shown(method: str, size: int):  # type: ignore[no-untyped-def]
+        group = groups[method, size]
+        note = f"inner rate {group[0]['inner_lr']:g}" if group else ""
+        return cell(scores(group, MSE, 1), TABLE1.get((method, size)), 2, note)
+
+    rows: list[Row] = [
+        {"label": method, "cells": [shown(method, size) for size in settings.contexts]} for method in ("CAVIA", "MAML")
+    ]
+    gaps = {
+        size: difference(scores(groups["CAVIA", size], MSE, 1), scores(groups["MAML", size], MSE, 1))
+        if groups["CAVIA", size] and groups["MAML", size]
+        else None
+        for size in settings.contexts
+        if size >= 2
+    }
+    listed = (f"{size}: {'diverged' if gap is None else text(gap, 3)}" for size, gap in gaps.items())
+    claim: Claim = {
+        "claim": "With two or more parameters, CAVIA's error is below that of MAML with as many extra inputs.",
+        "holds": bool(gaps) and all(gap is not None and below(gap) for gap in gaps.values()),
+        "evidence": "CAVIA − MAML on the same tasks: " + ", ".join(listed),
+    }
+    rates = ", ".join(f"{rate:g}" for rate in settings.maml_lrs)
+    tuned = f"the best of {rates} on validation tasks" if len(settings.maml_lrs) > 1 else rates
+    caption = f"Test MSE after one gradient step. MAML's inner rate is {tuned}; CAVIA's is the paper's, 1."
+    columns = [str(size) for size in settings.contexts]
+    return {
+        "tables": [table(caption, "MSE", 2, "Number of additional input parameters", columns, rows)],
+        "claims": [claim],
+    }
+
+
+# Figure 3a
+
+
+def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary:
+    """CAVIA, and MAML at each of its rates; the one that validates best after one step is the rival."""
+    ours, rival = (_best_rate(results, method, settings.context) for method in ("CAVIA", "MAML"))
+    rates = grouped(results, lambda one: one["inner_lr"], method="MAML")
+    others = [group for group in rates.values() if group is not rival and group != rival]
+    groups = [group for group in (ours, rival, *others) if group]
+    caption = (
+        f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. Of MAML's "
+        "rates, the one that validates best after one step comes first. A cross at the top: more than "
+        f"{BEYOND} times the error before any step."
+    )
+    series = [_step_series(settings, group) for group in groups]
+    figure = lines("fig3a", caption, ("gradient steps", "MSE"), series, y_scale="log")
+    return {"figures": [figure], "claims": _step_claims(settings, ours, rival) if ours and rival else []}
+
+
+def _step_series(settings: StepsSettings, group: list[CellResult]) -> Series:
+    """The error after each number of steps; null where it is off the scale."""
+    points = [estimate(scores(group, MSE, step)) for step in range(settings.steps + 1)]
+    seen = [point["mean"] <= BEYOND * points[0]["mean"] for point in points]
+    return {
+        "label": f"{group[0]['method']} (inner rate {group[0]['inner_lr']:g})",
+        "x": list(range(len(points))),
+        "y": [point["mean"] if ok else None for point, ok in zip(points, seen, strict=True)],
+        "interval": [point.get("interval") if ok else None for point, ok in zip(points, seen, strict=True)],
+    }
+
+
+def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[CellResult]) -> list[Claim]:
+    steps = range(settings.steps + 1)
+    means = {which[0]["method"]: [estimate(scores(which, MSE, n))["mean"] for n in steps] for which in (ours, rival)}
+    rises = {
+        method: [step for step, (a, b) in enumerate(pairwise(values), 1) if not b < a]
+        for method, values in means.items()
+    }
+    listed = {method: ", ".join(f"{value:.4g}" for value in values) for method, values in means.items()}
+    gaps = {n: difference(scores(ours, MSE, n), scores(rival, MSE, n)) for n in steps if n}
+    not_below = [step for step, gap in gaps.items() if not below(gap)]
+    rate = f"MAML's rate {rival[0]['inner_lr']:g}"
+
+    def where(steps: list[int], what: str) -> str:
+        return f"; {what} at {', '.join(map(str, steps))}" if steps else ""
+
+    return [
+        {
+            "claim": "CAVIA's error falls with every gradient step.",
+            "holds": not rises["CAVIA"],
+            "evidence": listed["CAVIA"] + where(rises["CAVIA"], "rises"),
+        },
+        {
+            "claim": "CAVIA's error is below MAML's at every number of steps from one on.",
+            "holds": not not_below,
+            "evidence": f"{rate}; CAVIA − MAML: {', '.join(text(gap, 4) for gap in gaps.values())}"
+            + where(not_below, "not below"),
+        },
+        {
+            "claim": "MAML is less stable: its error rises at some step.",
+            "holds": bool(rises["MAML"]),
+            "evidence": f"{rate}: {listed['MAML']}" + where(rises["MAML"], "rises"),
+        },
+    ]
+
+
+# Figures 3b and 3c
+
+
+def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
+    series: list[Series] = []
+    for method in dict.fromkeys(one["method"] for one in results):
+        groups = grouped(results, lambda one: one["inner_lr"], method=method)
+        points = [finite(estimate(scores(groups[rate], MSE, 1))) if rate in groups else None for rate in settings.rates]
+        series.append(
+            {
+                "label": method,
+                "x": list(settings.rates),
+                "y": [point and point["mean"] for point in points],
+                "interval": [point and point.get("interval") for point in points],
+            }
+        )
+    ours, *others = series
+    claims: list[Claim] = []
+    for factor in WITHIN:
+        rule = f"within {factor:g} times its best error"
+        good = {one["label"]: _good(one, factor) for one in series}
+        claims.append(
+            {
+                "claim": f"CAVIA is robust to the inner rate: {rule} over the whole range.",
+                "holds": len(good["CAVIA"]) == len(settings.rates),
+                "evidence": f"at {_listed(good['CAVIA'])}; errors: {_errors(ours)}",
+            }
+        )
+        claims += [
+            {
+                "claim": f"{other['label']} performs well, {rule}, at fewer rates.",
+                "holds": len(good[other["label"]]) < len(good["CAVIA"]),
+                "evidence": f"at {_listed(good[other['label']])}; errors: {_errors(other)}",
+            }
+            for other in others
+        ]
+    caption = "Test MSE after training with different inner learning rates. A cross at the top: it diverged."
+    labels = ("inner learning rate", "MSE")
+    return {"figures": [lines("fig3b", caption, labels, series, "log", "log")], "claims": claims}
+
+
+def _good(one: Series, factor: float) -> list[float]:
+    """The rates at which a method is within so many times its own best error."""
+    least = min((y for y in one["y"] if y is not None), default=0.0)
+    return [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
+
+
+def _listed(rates: list[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates) or "none"
+
+
+def _errors(one: Series) -> str:
+    """From the smallest rate on."""
+    return ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])
+
+
+def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
+    groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
+    of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
+    norms = [sum(found) / len(found) if found and None not in found else None for found in of_seeds]
+    known = [value for value in norms if value is not None]
+    values = ("diverged" if norm is None else f"{norm:.3g}" for norm in norms)
+    claim: Claim = {
+        "claim": "The smaller the inner rate, the larger the gradient of the context.",
+        "holds": 1 < len(known) == len(norms) and all(a > b for a, b in pairwise(known)),
+        "evidence": ", ".join(f"{rate:g}: {value}" for rate, value in zip(settings.rates, values, strict=True)),
+    }
+    series: Series = {"label": "CAVIA", "x": list(settings.rates), "y": norms, "interval": None}
+    caption = "Norm of the context's gradient before adaptation, median over test tasks, mean over seeds."
+    labels = ("inner learning rate", "norm of the context gradient")
+    return {"figures": [lines("fig3c", caption, labels, [series], "log", "log")], "claims": [claim]}
+
+
+# Figure 4
+
+
+def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) -> Summary:
+    trained = [one for one in results if not one.diverged]
+    claim: Claim = {
+        "claim": "The embedding is smooth: tasks that are near in context have near amplitudes and phases "
+        f"(R² of a task's value predicted by its five nearest neighbours above {SMOOTH:g}, for every seed).",
+        "holds": len(trained) == len(results) and all(min(one.probes["r2"].values()) > SMOOTH for one in trained),
+        "evidence": "; ".join(
+            f"seed {one['seed']}: amplitude {one.probes['r2']['amplitude']:.3f}, phase {one.probes['r2']['phase']:.3f}"
+            for one in trained
+        ),
+    }
+    figures = []
+    for one in trained:
+        colours = {name: one.probes[name] for name in ("amplitude", "phase")}
+        caption = (
+            f"The two context parameters of {len(one.probes['context'])} test tasks after {settings.steps} gradient "
+            f"steps, seed {one['seed']}."
+        )
+        name = "fig4" if one is trained[0] else f"fig4-seed-{one['seed']}"
+        figures.append(plane(name, caption, one.probes["context"], colours, "context parameter"))
+    return {"figures": [*figures], "claims": [claim]}

@@ -1,0 +1,136 @@
+"""What the sine experiments train and measure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from cavia.evaluation.evaluate import evaluate
+from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
+from cavia.learners.base import Learner
+from cavia.models.mlp import MLP
+from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.methods import METHODS
+from cavia.tasks.batch import TaskBatch, seeded_generator
+from cavia.tasks.sine import Sine
+
+CAVIA_LR = 1.0  # the paper's, not tuned
+MAML_LRS = (0.001, 0.003, 0.005, 0.01, 0.02)  # the best on validation tasks is reported
+COMPARED = ("CAVIA", "MAML", "CAVIA, learned start")  # over all inner rates
+
+
+@dataclass(frozen=True)
+class SineSettings(Settings):
+    """What every sine experiment shares: the paper's values."""
+
+    iterations: int = 50_000
+    tasks_per_batch: int = 25
+    support: int = 10
+    query: int = 10
+    hidden: tuple[int, ...] = (40, 40)
+    lr: float = 1e-3
+    clip: float = 10.0
+    validation_tasks: int = 1000
+    validation_query: int = 100
+    test_tasks: int = 1000
+    test_points: int = 100
+    steps: int = 1  # in testing; training takes one
+
+    def __post_init__(self) -> None:
+        self.check(may_be_zero=("contexts",))
+
+
+@dataclass(frozen=True)
+class Table1Settings(SineSettings):
+    contexts: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 50)
+    maml_lrs: tuple[float, ...] = MAML_LRS
+
+
+@dataclass(frozen=True)
+class StepsSettings(SineSettings):
+    steps: int = 10
+    context: int = 5
+    maml_lrs: tuple[float, ...] = MAML_LRS
+
+
+@dataclass(frozen=True)
+class RatesSettings(SineSettings):
+    context: int = 5
+    rates: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(SineSettings):
+    steps: int = 5
+
+
+# Training and measuring
+
+
+def tasks(settings: SineSettings, cell: Cell, data: Data) -> Sine:
+    return Sine()
+
+
+def learner(settings: SineSettings, cell: Cell, family: Sine) -> Learner:
+    model = MLP(1, 1, settings.hidden, cell["context"])
+    return METHODS[cell["method"]](model, "mse", inner_lr=cell["inner_lr"])
+
+
+def errors(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
+    """MSE on the test tasks after 0 … steps gradient steps."""
+    found = evaluate(
+        learner, family, settings.test_tasks, settings.support, settings.test_points, settings.steps, chunk=1000
+    )
+    return {"scores": {"mse": found.scores.tolist()}}
+
+
+def gradient_norms(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
+    norms = context_gradient_norms(learner, _test_tasks(learner, family, settings))
+    return errors(learner, family, settings, cell) | {"probes": {"norm": norms.median().item()}}
+
+
+def embedding(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
+    batch = _test_tasks(learner, family, settings)
+    found = contexts(learner, batch, settings.steps)
+    of_tasks = {name: values.tolist() for name, values in batch.attributes.items()}
+    r2 = {name: neighbour_r2(found, values) for name, values in batch.attributes.items()}
+    return errors(learner, family, settings, cell) | {"probes": {"context": found.tolist(), **of_tasks, "r2": r2}}
+
+
+def _test_tasks(learner: Learner, family: Sine, settings: SineSettings) -> TaskBatch:
+    sizes = (settings.test_tasks, settings.support, settings.test_points)
+    batch = family.sample(*sizes, seeded_generator(0, "test"), "test")
+    return batch.to(next(learner.parameters()).device)
+
+
+# Cells
+
+
+def _cells(seeds: int, *kinds: tuple[str, Iterable[int], Iterable[float]]) -> list[Cell]:
+    """A cell for each method, context size, rate and seed."""
+    return [
+        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
+        for method, sizes, rates in kinds
+        for context, rate, seed in product(sizes, rates, range(seeds))
+    ]
+
+
+def table1_cells(settings: Table1Settings, seeds: int) -> list[Cell]:
+    with_context = [size for size in settings.contexts if size > 0]
+    return _cells(seeds, ("CAVIA", with_context, [CAVIA_LR]), ("MAML", settings.contexts, settings.maml_lrs))
+
+
+def steps_cells(settings: StepsSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", [settings.context], [CAVIA_LR]), ("MAML", [settings.context], settings.maml_lrs))
+
+
+def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, *((method, [settings.context], settings.rates) for method in COMPARED))
+
+
+def norms_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", [settings.context], settings.rates))
+
+
+def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
+    return _cells(seeds, ("CAVIA", [2], [CAVIA_LR]))

@@ -1,0 +1,89 @@
+"""Means and intervals over test tasks and seeds, and paired comparisons: the rules of results/claims.md."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavia.paper.schema import CellResult, Estimate
+
+Scores = NDArray[np.float64]  # [seeds, tasks]
+K = TypeVar("K")
+Z = 1.96
+
+
+def scores(group: Sequence[CellResult], measure: str, step: int = -1, worst: float = math.inf) -> Scores:
+    """The scores of every seed's test tasks after so many steps: [seeds, tasks]; what is not finite is the `worst`."""
+    rows = [[worst if value is None else value for value in one.scores[measure][step]] for one in group]
+    return np.array(rows, dtype=np.float64)
+
+
+def estimate(found: Scores) -> Estimate:
+    """The mean over tasks and seeds, and half its 95 % interval over both, which are crossed."""
+    return _estimate(found.mean(0), [found])
+
+
+def difference(ours: Scores, theirs: Scores) -> Estimate:
+    """The mean of ours − theirs on the same tasks, and half its 95 % interval: paired by task, seeds independent."""
+    with np.errstate(invalid="ignore"):  # infinite − infinite is not a number, which is neither below nor above
+        return _estimate(ours.mean(0) - theirs.mean(0), [ours, theirs])
+
+
+def _estimate(by_task: NDArray[np.float64], sources: Sequence[Scores]) -> Estimate:
+    mean = float(by_task.mean())
+    if not math.isfinite(mean):
+        return {"mean": mean, "interval": None}
+    parts = [by_task.var(ddof=1) / len(by_task)] if len(by_task) > 1 else []
+    parts += [one.mean(1).var(ddof=1) / len(one) for one in sources if len(one) > 1]
+    return {"mean": mean, "interval": Z * float(sum(parts)) ** 0.5 if parts else None}
+
+
+def finite(found: Estimate) -> Estimate | None:
+    """The estimate, if its mean is a finite number."""
+    return found if math.isfinite(found["mean"]) else None
+
+
+def below(found: Estimate) -> bool:
+    """Whether the whole interval is below zero."""
+    return found["mean"] + (found.get("interval") or 0.0) < 0
+
+
+def above(found: Estimate) -> bool:
+    """Whether the whole interval is above zero."""
+    return found["mean"] - (found.get("interval") or 0.0) > 0
+
+
+def spread(found: Scores, digits: int) -> str:
+    """The least and the greatest mean of a seed, in words; nothing for one seed."""
+    means = found.mean(1)
+    return f"; seeds {means.min():.{digits}f} to {means.max():.{digits}f}" if len(means) > 1 else ""
+
+
+def grouped(
+    results: Iterable[CellResult], key: Callable[[CellResult], K], **choices: object
+) -> dict[K, list[CellResult]]:
+    """The results with these choices, one per seed, for each value of the key; without those that diverged."""
+    groups: dict[K, list[CellResult]] = {}
+    for result in results:
+        if all(result[name] == value for name, value in choices.items()):
+            groups.setdefault(key(result), []).append(result)
+    return {value: group for value, group in groups.items() if not any(one.diverged for one in group)}
+
+
+def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> list[CellResult]:
+    """The group with the best mean validation score; none if there is none."""
+
+    def rank(group: list[CellResult]) -> float:
+        values = [math.nan if one.validation is None else one.validation for one in group]
+        mean = sum(values) / len(values)
+        return math.inf if math.isnan(mean) else -mean if higher_is_better else mean
+
+    return min(groups, key=rank, default=[])
+
+
+def text(found: Estimate, digits: int) -> str:
+    """`0.193 ± 0.016`"""
+    width = found.get("interval")
+    return f"{found['mean']:.{digits}f}" + ("" if width is None else f" ± {width:.{digits}f}")

@@ -1,0 +1,220 @@
+"""A trained policy at work, as a moving picture or a strip of frames."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from cavia.envs.base import TaskEnv
+from cavia.envs.cheetah import Cheetah, CheetahDirection, CheetahVelocity
+from cavia.envs.navigation import FARTHEST, NEAR, Navigation
+from cavia.envs.rollouts import collect
+from cavia.errors import CaviaError, closest, require_at_least
+from cavia.learners.acting import actor, adapt_in, check_fits
+from cavia.learners.gradient import GradientLearner
+from cavia.tasks.batch import seeded_generator
+from cavia.tensor_file import read_json
+from cavia.tools.opening import load_model, model_file
+
+ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
+    "Navigation": Navigation,
+    "CheetahDirection": CheetahDirection,
+    "CheetahVelocity": CheetahVelocity,
+}
+LATER_RATE = 0.5  # factor of the inner rate after the first update
+Picture = NDArray[np.uint8]  # [height, width, 3]
+SIZE = (480, 240)  # of a cheetah's frame
+SQUARE = 240  # side of a map of navigation
+STRIP = 8  # frames of a strip
+TASKS = 10  # test tasks to choose from; more if a larger number is asked for
+GIF_STEP = 5  # hundredths of a second: a control step of the cheetah, and a unit that GIF knows
+INK, PALE, GOAL, GROUND = (40, 40, 48), (170, 186, 214), (208, 64, 48), (232, 228, 220)
+
+
+class Watched:
+    """One task's episodes after 0 … updates, with mean actions, and pictures of them."""
+
+    def __init__(self, path: Path, task: int, updates: int, seed: int = 0):
+        """path: a model.cavia with its run's config.json beside it, or the folder; task: which of the test tasks."""
+        if "DISPLAY" not in os.environ:
+            os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported
+        self.learner, self.env, config = open_policy(path)
+        generator = seeded_generator(seed, "watch")
+        tasks = self.env.sample_tasks(max(TASKS, require_at_least("task", task, 0) + 1), generator, "test")
+        self.task = tasks[task : task + 1]
+        stages = adapt_in(
+            self.learner, self.env, self.task, config["rollouts"], require_at_least("updates", updates, 0), generator,
+            config["discount"], config["trace"], config["later_rate"],
+        )  # fmt: skip
+        self.returns: list[float] = []
+        self.frames: list[list[Picture]] = []  # for each number of updates
+        self.note = ""  # if the frames are not MuJoCo's own
+        for stage in stages:
+            self._record(actor(self.learner, stage.fast, generator, mean=True), generator)
+
+    def _record(self, act: Callable[[Tensor], Tensor], generator: torch.Generator) -> None:
+        """One more episode."""
+        recorder = _recorder(self.env)
+
+        def watched(observation: Tensor) -> Tensor:
+            recorder.look()
+            return act(observation)
+
+        self.returns.append(collect(self.env, self.task, watched, 1, generator).returns.item())
+        self.frames.append(recorder.pictures())
+        self.note = recorder.note
+
+    def picture(self, kind: str) -> bytes:
+        """ "gif": the episodes side by side, moving; "png": a strip of frames for each, one below the other."""
+        if kind == "png":
+            rows = [np.concatenate(_spread(frames, STRIP), axis=1) for frames in self.frames]
+            return _encoded([np.concatenate(rows, axis=0)], "PNG")
+        longest = max(len(frames) for frames in self.frames)
+        padded = [frames + [frames[-1]] * (longest - len(frames)) for frames in self.frames]
+        axis = 0 if isinstance(self.env, Cheetah) else 1
+        return _encoded([np.concatenate(together, axis=axis) for together in zip(*padded, strict=True)], "GIF")
+
+
+def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
+    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
+    model = model_file(path)
+    learner, config_file = load_model(model), model.parent / "config.json"
+    config = read_json(config_file)
+    try:
+        name, settings = config["environment"]["class"], config["environment"]["settings"]
+    except (KeyError, TypeError) as error:
+        raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
+    if name not in ENVIRONMENTS:
+        raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
+    env = ENVIRONMENTS[name](**settings)
+    check_fits(learner, env)
+    config["later_rate"] = LATER_RATE
+    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
+
+
+def _recorder(env: TaskEnv) -> "_Map | _Side":
+    return _Map(env) if isinstance(env, Navigation) else _Side(env)  # type: ignore[arg-type]  # the rest are cheetahs
+
+
+class _Map:
+    """The way of the point robot, seen from above."""
+
+    note = ""
+
+    def __init__(self, env: Navigation):
+        self.env, self.places = env, []  # type: tuple[Navigation, list[list[float]]]
+
+    def look(self) -> None:
+        self.places.append(self.env.state()["position"][0, 0].tolist())
+        self.goal = self.env.state()["goal"][0, 0].tolist()
+
+    def pictures(self) -> list[Picture]:
+        return [self._draw(self.places[: step + 1]) for step in range(len(self.places))]
+
+    def _draw(self, places: list[list[float]]) -> Picture:
+        image = Image.new("RGB", (SQUARE, SQUARE), "white")
+        draw = ImageDraw.Draw(image)
+        unit = SQUARE / (4 * FARTHEST)
+
+        def at(place: Sequence[float]) -> tuple[float, float]:
+            return SQUARE / 2 + place[0] * unit, SQUARE / 2 - place[1] * unit
+
+        def dot(place: Sequence[float], radius: float, colour: tuple[int, int, int]) -> None:
+            x, y = at(place)
+            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+
+        draw.rectangle((*at((-FARTHEST, FARTHEST)), *at((FARTHEST, -FARTHEST))), outline=GROUND)
+        dot(self.goal, max(unit * NEAR, 5), GOAL)
+        if len(places) > 1:
+            draw.line([at(place) for place in places], fill=PALE, width=2)
+        dot(places[-1], 4, INK)
+        return np.asarray(image)
+
+
+class _Side:
+    """The cheetah from the side: MuJoCo's rendering where there is OpenGL, else its limbs drawn as thick lines."""
+
+    def __init__(self, env: Cheetah):
+        self.env, self.positions, self.note = env, [], ""  # type: tuple[Cheetah, list[NDArray[np.float64]], str]
+
+    def look(self) -> None:
+        self.positions.append(self.env.simulator.positions[0].copy())
+
+    def pictures(self) -> list[Picture]:
+        import mujoco
+
+        model = self.env.simulator.model
+        data = mujoco.MjData(model)
+        if problem := opengl_problem():
+            self.note = f"no off-screen OpenGL here ({problem}): limbs drawn as lines; MUJOCO_GL=egl or osmesa may help"
+            return [self._limbs(mujoco, data, where) for where in self.positions]
+        with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
+            return [self._render(renderer, data, where) for where in self.positions]
+
+    def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+        import mujoco
+
+        data.qpos[:] = where
+        mujoco.mj_forward(self.env.simulator.model, data)
+        renderer.update_scene(data, camera="track")
+        return renderer.render().copy()
+
+    def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+        """The capsules, which lie in the plane of x and z."""
+        model = self.env.simulator.model
+        data.qpos[:] = where
+        mujoco.mj_kinematics(model, data)
+        image = Image.new("RGB", SIZE, "white")
+        draw = ImageDraw.Draw(image)
+        unit, ground, left = SIZE[0] / 3.0, SIZE[1] - 30, float(where[0]) - 1.5
+        draw.rectangle((0, ground, SIZE[0], SIZE[1]), fill=GROUND)
+        for mark in np.arange(np.ceil(left), left + 3, 0.5):  # metres, so that movement shows
+            x = (mark - left) * unit
+            draw.line((x, ground, x, ground + (16 if mark % 1 == 0 else 8)), fill=INK)
+        for geom in range(model.ngeom):
+            if model.geom_type[geom] != mujoco.mjtGeom.mjGEOM_CAPSULE:
+                continue
+            along = data.geom_xmat[geom].reshape(3, 3)[:, 2] * model.geom_size[geom, 1]
+            ends = [data.geom_xpos[geom] - along, data.geom_xpos[geom] + along]
+            points = [((end[0] - left) * unit, ground - end[2] * unit) for end in ends]
+            radius = model.geom_size[geom, 0] * unit
+            draw.line(points, fill=INK, width=round(2 * radius))
+            for x, y in points:
+                draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=INK)
+        return np.asarray(image)
+
+
+@cache
+def opengl_problem() -> str | None:
+    """Why MuJoCo cannot render here, None if it can; tried in a process of its own, which a driver may well abort."""
+    model = "<mujoco><worldbody><geom size='1'/></worldbody></mujoco>"
+    code = f'import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string("{model}"), 8, 8).render()'
+    try:
+        tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return "it hangs"
+    lines = [line for line in tried.stderr.splitlines() if line.strip()]
+    return None if tried.returncode == 0 else (lines[-1].strip() if lines else f"code {tried.returncode}")
+
+
+def _spread(frames: list[Picture], count: int) -> list[Picture]:
+    """`count` frames from first to last."""
+    return [frames[int(index)] for index in np.linspace(0, len(frames) - 1, count).round()]
+
+
+def _encoded(pictures: Sequence[Picture], kind: str) -> bytes:
+    file = io.BytesIO()
+    first, *rest = [Image.fromarray(picture) for picture in pictures]
+    more: Any = {"save_all": True, "append_images": rest, "duration": 10 * GIF_STEP, "loop": 0} if kind == "GIF" else {}
+    first.save(file, kind, **more)
+    return file.getvalue()
