@@ -2,13 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUNS ?= runs/quick
+RUNS ?= runs/first
 BENCH ?=  # --quick: a few minutes
 
 .PHONY: run test setup lint bench docs clean
 
 run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write the report page.
-	$(BIN)/cavia run table1 --quick --out $(RUNS)/table1
+	$(BIN)/cavia run table1 --first --out $(RUNS)/table1
 	$(BIN)/cavia report $(RUNS) --out $(RUNS)/report
 
 test: setup lint  ## Lint, types and the whole test suite.

@@ -81,6 +81,7 @@ def _parser() -> _Parser:
     budget = run.add_mutually_exclusive_group()
     budget.add_argument("--quick", action="store_true", help="a budget of minutes (default)")
     budget.add_argument("--full", action="store_true", help="the paper's settings, to the letter")
+    budget.add_argument("--first", action="store_true", help="a few cells of the full settings: a first look (table1)")
     budget.add_argument("--tuned", action="store_true", help="settings that we found to work better")
     run.add_argument("--out", type=Path, help="the run folder (default: runs/<budget>/<experiment>)")
     run.add_argument("--seeds", type=_count, default=1, help="training runs per cell (default: 1)")
@@ -199,13 +200,17 @@ def _state(experiment: Any, name: str, runs: Path) -> str:
 def _run(options: argparse.Namespace) -> None:
     from cavia.paper.running.processes import start_server
 
-    start_server(compiles=options.full or options.tuned)  # only long runs are compiled
+    start_server(compiles=options.full or options.tuned or options.first)  # only long runs are compiled
+    from cavia.kernels.build import without_compiler
     from cavia.paper.catalogue import find
     from cavia.paper.experiment import Data
     from cavia.paper.running.cells import Order
     from cavia.paper.running.runner import run
 
-    name = "full" if options.full else "tuned" if options.tuned else "quick"
+    name = next((name for name in ("full", "tuned", "first") if getattr(options, name)), "quick")
+    if name == "first" and (why := without_compiler()):
+        print(f"cavia: {why}; training for a shorter time instead (--quick)", file=sys.stderr)
+        name = "quick"
     changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
     find(options.experiment).settings(name, changes)  # misuse shows before anything is written
     _check_device(options.device)

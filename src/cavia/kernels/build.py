@@ -98,6 +98,15 @@ def _compile(command: list[str]) -> None:
         raise CaviaError(f"the compiler {command[0]} failed ({why}); set CXX to one that works")
 
 
+def without_compiler() -> str | None:
+    """Why there is no C++ compiler here, None if there is one."""
+    try:
+        _compiler()
+    except CaviaError as error:
+        return str(error)
+    return None
+
+
 def _compiler() -> list[str]:
     """The C++ compiler's command: $CXX, or the first that is there."""
     if chosen := os.environ.get("CXX"):

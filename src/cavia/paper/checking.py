@@ -97,7 +97,7 @@ def _mismatches(result: Result) -> Iterator[str]:
         parts: Any = figure["series"] if figure["kind"] == "lines" else figure["panels"]
         part_key = "series" if figure["kind"] == "lines" else "panels"
         for number, part in enumerate(parts):
-            for name in ("y", "interval", "colour"):
+            for name in ("y", "interval", "colour", "truth", "before", "after"):
                 if part.get(name) is not None:
                     yield from _length(part[name], part["x"], f"{key}.{part_key}[{number}].{name}", "x")
 

@@ -132,6 +132,28 @@ class Scatter(TypedDict):
     panels: list[Panel]
 
 
+class CurvePanel(TypedDict):
+    """A function of one number: what is true, the known points, and what is predicted before and after adapting."""
+
+    title: str
+    x: list[float]
+    truth: list[float]
+    before: list[float]
+    after: list[float]
+    known: list[list[float]]  # [x, y] of each point
+
+
+class Curves(TypedDict):
+    """A figure of functions side by side; it opens its section."""
+
+    name: str
+    caption: str
+    kind: Literal["curves"]
+    x_label: str
+    y_label: str
+    panels: list[CurvePanel]
+
+
 class PictureRow(TypedDict):
     """One method's pictures, base64 PNGs, one for each column."""
 
@@ -169,7 +191,7 @@ class Summary(TypedDict):
     """What an experiment shows, from the results of its cells."""
 
     tables: NotRequired[list[ResultTable]]
-    figures: NotRequired[list[Lines | Scatter | Pictures]]
+    figures: NotRequired[list[Lines | Scatter | Curves | Pictures]]
     claims: NotRequired[list[Claim]]
 
 
@@ -180,7 +202,7 @@ class Result(Summary):
     experiment: str
     title: str
     reproduces: str
-    budget: Literal["full", "quick", "tuned", "own"]  # own: with settings changed on the command line
+    budget: Literal["full", "quick", "tuned", "first", "own"]  # own: with settings changed on the command line
     differs: NotRequired[str]  # how tuned settings differ from the paper's, in words
     command: str
     settings: dict[str, Any]

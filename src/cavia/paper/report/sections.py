@@ -14,6 +14,7 @@ PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
 _WARNINGS = {
     "quick": "quick budget: expect worse numbers than the paper",
+    "first": "a first look: some cells of the table, one seed, with the paper's full training",
     "tuned": "tuned: settings that we found to work better than the paper's",
     "own": "own budget: some settings are not the paper's; the command below says which",
 }
@@ -26,6 +27,7 @@ class Drawing:
     file: str
     caption: str
     svg: str
+    opens: bool = False  # the section
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def make_sections(results: Sequence[Result]) -> list[Section]:
             shared = is_other or uses[figure["name"]] > 1
             name = _unused(f"{result['budget']}-{figure['name']}" if shared else figure["name"], files)
             prefix = "svg-" + name.replace(".", "-")
-            drawings.append(Drawing(f"{name}.svg", figure["caption"], figure_svg(figure, prefix)))
+            opens = figure["kind"] == "curves"
+            drawings.append(Drawing(f"{name}.svg", figure["caption"], figure_svg(figure, prefix), opens))
         others = [section(other, is_other=True) for other in result.get("others", [])]
         return Section(anchor, result, drawings, "" if is_other else _apart(result, results), others)
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from cavia.paper.published import TABLE1
-from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
+from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Row, Series, Summary
 from cavia.paper.showing import cell, lines, plane, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
 from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
@@ -49,8 +49,34 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
     columns = [str(size) for size in settings.contexts]
     return {
         "tables": [table(caption, "MSE", 2, "Number of additional input parameters", columns, rows)],
+        "figures": [*_curves(groups)],
         "claims": [claim],
     }
+
+
+def _curves(groups: dict[tuple[str, int], list[CellResult]]) -> list[Curves]:
+    """Some test curves, fitted by CAVIA with the most context parameters of two to five."""
+    fitted = [group[0] for (method, size), group in groups.items() if method == "CAVIA" and group and 2 <= size <= 5]
+    if not fitted:
+        return []
+    panels: list[CurvePanel] = [
+        {"title": f"unseen curve {number}", **curve}  # type: ignore[typeddict-item]  # as it was measured
+        for number, curve in enumerate(fitted[-1].probes["curves"], 1)
+    ]
+    caption = (
+        f"CAVIA with {fitted[-1]['context']} context parameters on curves that it has never seen: ten known points, "
+        "and the prediction before and after one gradient step on the context."
+    )
+    return [
+        {
+            "name": "table1-curves",
+            "caption": caption,
+            "kind": "curves",
+            "x_label": "x",
+            "y_label": "y",
+            "panels": panels,
+        }
+    ]
 
 
 # Figure 3a

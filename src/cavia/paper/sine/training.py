@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import torch
+
 from cavia.evaluation.evaluate import evaluate
 from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
 from cavia.learners.base import Learner
@@ -16,6 +18,7 @@ from cavia.tasks.sine import Sine
 
 CAVIA_LR = 1.0  # the paper's, not tuned
 MAML_LRS = (0.001, 0.003, 0.005, 0.01, 0.02)  # the best on validation tasks is reported
+SHOWN = 3  # test curves in the picture of Table 1
 COMPARED = ("CAVIA", "MAML", "CAVIA, learned start")  # over all inner rates
 
 
@@ -82,6 +85,21 @@ def errors(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -
         learner, family, settings.test_tasks, settings.support, settings.test_points, settings.steps, chunk=1000
     )
     return {"scores": {"mse": found.scores.tolist()}}
+
+
+def errors_and_curves(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
+    """`errors`, and what some test curves look like before and after one step."""
+    batch = next(_test_tasks(learner, family, settings).split(SHOWN))
+    before, after = (
+        learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y, steps=steps)) for steps in (0, 1)
+    )
+    values = {"x": batch.query_x, "truth": batch.query_y, "before": before, "after": after}
+    curves = [
+        {name: [round(v, 4) for v in value[i, :, 0].tolist()] for name, value in values.items()}
+        | {"known": torch.cat([batch.support_x[i], batch.support_y[i]], -1).tolist()}
+        for i in range(len(batch))
+    ]
+    return errors(learner, family, settings, cell) | {"probes": {"curves": curves}}
 
 
 def gradient_norms(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
