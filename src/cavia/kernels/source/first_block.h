@@ -120,37 +120,56 @@ static void find_origin(const Padded& picture, const float* weights, int width, 
     }
 }
 
-// Σ over pooled places of gradient × the patch that pooling took, added to sums [width][patch], where a patch's 9·channels
-// numbers take whole registers.
+constexpr int WINDOWS = 16;  // whose patches are copied at once: they stay in the nearest cache
+
+template <int CHANNELS>
+constexpr int patch_size() {  // a patch's 9·channels numbers take whole registers
+  return (9 * CHANNELS + LANES - 1) / LANES * LANES;
+}
+
+// The patches of the four places of some windows of row i: patches [count][4][patch_size].
+template <int CHANNELS>
+static void copy_patches(const Padded& picture, int i, int first, int count, float* patches) {
+  constexpr int ROW = 3 * CHANNELS;
+  for (int j = 0; j < count; j++)
+    for (int place = 0; place < 4; place++) {
+      const int row = 2 * i + place / 2, column = 2 * (first + j) + place % 2;
+      const float* from = picture.data + (size_t)row * picture.stride + column * CHANNELS;
+      float* to = patches + (size_t)(4 * j + place) * patch_size<CHANNELS>();
+      // Each store runs into what the next one writes; what is behind the last patch's end is never used.
+      UNROLL for (int ky = 0; ky < 3; ky++)
+        UNROLL for (int k = 0; k < ROW; k += LANES)
+          store(to + ky * ROW + k, load(from + (size_t)ky * picture.stride + k));
+    }
+}
+
+// Σ over pooled places of gradient × the patch that pooling took, added to sums [width][patch_size].
 template <int CHANNELS>
 static void add_taken_patches(const Padded& picture, int width, const float* gradient, const uint8_t* index,
                               float* patches, float* sums) {
-  constexpr int ROW = 3 * CHANNELS, VECS = (3 * ROW + LANES - 1) / LANES, PATCH = VECS * LANES;
+  constexpr int PATCH = patch_size<CHANNELS>(), VECS = PATCH / LANES;
   constexpr int MANY = VECS <= 2 ? ROWS : 2;  // channels whose sums are in registers at once
   const int half = picture.side / 2;
-  for (int i = 0; i < half; i++) {
-    for (int j = 0; j < half; j++)
-      for (int place = 0; place < 4; place++) {
-        const float* from = picture.data + (size_t)(2 * i + place / 2) * picture.stride + (2 * j + place % 2) * CHANNELS;
-        float* to = patches + (size_t)(4 * j + place) * PATCH;
-        for (int ky = 0; ky < 3; ky++) std::memcpy(to + ky * ROW, from + (size_t)ky * picture.stride, sizeof(float) * ROW);
-      }
-    const float* g = gradient + (size_t)i * half * width;
-    const uint8_t* taken = index + (size_t)i * half * width;
-    for (int c = 0; c < width; c += MANY) {
-      vec sum[MANY][VECS];
-      UNROLL for (int t = 0; t < MANY; t++)
-        UNROLL for (int v = 0; v < VECS; v++) sum[t][v] = load(sums + (size_t)(c + t) * PATCH + v * LANES);
-      for (int j = 0; j < half; j++) {
-        const size_t at = (size_t)j * width + c;
-        UNROLL for (int t = 0; t < MANY; t++) {
-          const float* patch = patches + (size_t)(4 * j + taken[at + t]) * PATCH;
-          const vec value = all(g[at + t]);
-          UNROLL for (int v = 0; v < VECS; v++) sum[t][v] += value * load(patch + v * LANES);
+  for (int i = 0; i < half; i++)
+    for (int first = 0; first < half; first += WINDOWS) {
+      const int count = half - first < WINDOWS ? half - first : WINDOWS;
+      copy_patches<CHANNELS>(picture, i, first, count, patches);
+      const float* g = gradient + ((size_t)i * half + first) * width;
+      const uint8_t* taken = index + ((size_t)i * half + first) * width;
+      for (int c = 0; c < width; c += MANY) {
+        vec sum[MANY][VECS];
+        UNROLL for (int t = 0; t < MANY; t++)
+          UNROLL for (int v = 0; v < VECS; v++) sum[t][v] = load(sums + (size_t)(c + t) * PATCH + v * LANES);
+        for (int j = 0; j < count; j++) {
+          const size_t at = (size_t)j * width + c;
+          UNROLL for (int t = 0; t < MANY; t++) {
+            const float* patch = patches + (size_t)(4 * j + taken[at + t]) * PATCH;
+            const vec value = all(g[at + t]);
+            UNROLL for (int v = 0; v < VECS; v++) sum[t][v] += value * load(patch + v * LANES);
+          }
         }
+        UNROLL for (int t = 0; t < MANY; t++)
+          UNROLL for (int v = 0; v < VECS; v++) store(sums + (size_t)(c + t) * PATCH + v * LANES, sum[t][v]);
       }
-      UNROLL for (int t = 0; t < MANY; t++)
-        UNROLL for (int v = 0; v < VECS; v++) store(sums + (size_t)(c + t) * PATCH + v * LANES, sum[t][v]);
     }
-  }
 }
