@@ -5,7 +5,7 @@ from typing import Literal
 Verdict = Literal["within", "better", "short"]
 
 MEANING: dict[Verdict, str] = {
-    "within": "inside the paper's interval, ours where it gives none, widened by half a unit of the last printed digit",
+    "within": "inside the paper's interval, if it gives one, widened by half a unit of the last printed digit",
     "better": "outside it, on the good side",
     "short": "outside it, on the bad side",
 }

@@ -38,12 +38,33 @@ def may_fuse(x: Tensor, layers: Layers) -> bool:
     It does not for other devices and types, or where x itself wants a gradient, or if somebody looks at the single
     operations: transforms of torch.func, compilers, counters of operations, automatic casts.
     """
-    if _chosen.get() == PLAIN or x.requires_grad or x.numel() == 0 or not _is_ordinary():
+    return not x.requires_grad and x.numel() > 0 and _is_float_on_cpu(x) and is_ready(layers)
+
+
+def is_ready(layers: Layers) -> bool:
+    """`may_fuse` for pictures that are as they should be."""
+    return (
+        _chosen.get() == FUSED
+        and not torch._C._are_functorch_transforms_active()
+        and not _is_watched()
+        and all(_is_float_on_cpu(part) for layer in layers for part in layer)
+        and library() is not None
+    )
+
+
+def may_pool_first(x: Tensor, weight: Tensor, gamma: Tensor) -> bool:
+    """Whether weights adapt here, by gradients through torch.func, and a block may pool before it norms."""
+    if _chosen.get() == PLAIN or not torch._C._are_functorch_transforms_active():
         return False
-    tensors = (x, *(part for layer in layers for part in layer))
-    if not all(_is_float_on_cpu(tensor) for tensor in tensors):
-        return False
-    return library() is not None
+    transforms = {interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack() or ()}
+    return (
+        transforms == {torch._C._functorch.TransformType.Grad}
+        and torch._C._functorch.is_functorch_wrapped_tensor(weight)
+        and not _is_watched()
+        and all(_is_float_on_cpu(tensor) for tensor in (x, weight, gamma))
+        and not bool((gamma == 0).any())  # PyTorch's pooling would take the largest place, not the first
+        and library() is not None
+    )
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -52,10 +73,9 @@ def has_hooks(module: nn.Module) -> bool:
     return any(hooks) or "forward" in module.__dict__
 
 
-def _is_ordinary() -> bool:
-    return not (
-        torch._C._are_functorch_transforms_active()
-        or torch.compiler.is_compiling()
+def _is_watched() -> bool:
+    return bool(
+        torch.compiler.is_compiling()
         or torch.jit._trace.is_tracing()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()

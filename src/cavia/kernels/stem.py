@@ -14,7 +14,8 @@ MOST_BLOCKS = 4
 CHANNELS = (1, 3)
 LEAST_WIDTH, MOST_WIDTH = 16, 512
 
-Layers: TypeAlias = Sequence[tuple[Tensor, Tensor, Tensor]]  # of each block: weight [C, C', 3, 3], γ [C], β [C]
+Layer: TypeAlias = tuple[Tensor, Tensor, Tensor]  # of a block: weight [C, C', 3, 3], γ [C], β [C]
+Layers: TypeAlias = Sequence[Layer]
 _Pointers = ctypes.c_void_p * MOST_BLOCKS
 
 

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
-from cavia.kernels.choice import has_hooks, may_fuse
-from cavia.kernels.stem import Layers, fits, fused
+from cavia.kernels import pool_first
+from cavia.kernels.choice import has_hooks, is_ready, may_fuse, may_pool_first
+from cavia.kernels.stem import Layer, Layers, fits, fused
 from cavia.models.base import NormedModel
 from cavia.models.conditioning import FiLM
 from cavia.models.norm import EPSILON, TaskNorm
@@ -112,15 +113,20 @@ class ConvNet(NormedModel):
         """Whether the stem can be one operation, as far as this network goes: pooling, and layers as they were made."""
         if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"])):
             return False
-        return all(_is_as_made(convolution) and _is_as_made(norm) for convolution, norm in self._stem_modules())
+        return all(_is_as_made(layer) for layer in (*self.convolutions, *self.norms))
+
+    @property
+    def vectorises(self) -> bool:  # type: ignore[override]  # it depends
+        """False where one task after another through the fused stem is faster than torch.func.vmap."""
+        return self.norm == "support" or not (self.fuses and is_ready(self._stem_layers()))
 
     def _stem_layers(self) -> Layers:
-        """The parameters of each of the stem's blocks: kernels [filters, channels, 3, 3], γ and β [filters]."""
-        modules = self._stem_modules()
-        return [(convolution.weight, norm.weight, norm.bias) for convolution, norm in modules]  # type: ignore[misc]
+        return [self._layer(block) for block in range(self.first + 1)]
 
-    def _stem_modules(self) -> list[tuple[nn.Module, nn.Module]]:
-        return list(zip(self.convolutions, self.norms, strict=True))[: self.first + 1]
+    def _layer(self, block: int) -> Layer:
+        """The parameters of a block: kernels [filters, channels, 3, 3], γ and β [filters]."""
+        norm = self.norms[block]
+        return self.convolutions[block].weight, norm.weight, norm.bias  # type: ignore[return-value]
 
     def head(self, h: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
         statistics = self._used(statistics, len(h))
@@ -163,6 +169,11 @@ class ConvNet(NormedModel):
 
     def _convolved(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:
         """A block up to where φ may enter."""
+        if statistics is None and len(h) == 1 and self.fuses:
+            weight, gamma, beta = self._layer(block)
+            if may_pool_first(h, weight, gamma) and (block or not h.requires_grad):
+                pooled = pool_first.later_block if block else pool_first.first_block
+                return pooled(h.squeeze(0), weight, gamma, beta, EPSILON).unsqueeze(0)
         return self._pooled(block, self._convolution(block, h), None if statistics is None else statistics[:, block])
 
     def _modulated(self, block: int, h: Tensor, context: Tensor | None) -> Tensor:

@@ -86,6 +86,6 @@ def table(
 ) -> ResultTable:
     """A table; `title` of its columns, `higher`: is better."""
     return {
-        "caption": f"{caption} ± 95 % interval over test tasks and seeds.", "metric": metric,
+        "caption": f"{caption} Intervals are over test tasks and seeds.", "metric": metric,
         "higher_is_better": higher, "digits": digits, "column_title": title, "columns": columns, "rows": rows,
     }  # fmt: skip

@@ -4,7 +4,7 @@
 
 template <int CHANNELS>
 struct Backward : Member {
-  static constexpr int TAPS = 9 * CHANNELS, PATCH = (TAPS + LANES - 1) / LANES * LANES;
+  static constexpr int TAPS = 9 * CHANNELS, PATCH = patch_size<CHANNELS>();
   Padded picture;
   Block<float> patches, taken;  // taken: [width][PATCH], of the task at work
   Tiles tiles, results, inputs, gradients;
@@ -15,7 +15,7 @@ struct Backward : Member {
 
   Backward(const Stem& stem, const Layers& layers, Team& team, double* shared, int rank)
       : Member(stem, layers, team, shared, rank), picture(stem.side, CHANNELS),
-        patches((size_t)2 * stem.side * PATCH, true), taken((size_t)width * PATCH),
+        patches(4 * WINDOWS * PATCH + 2 * LANES, true), taken((size_t)width * PATCH),
         tiles(TOGETHER, width), results(TOGETHER, width),
         inputs(SUMMED, width), gradients(SUMMED, width), own(2 * width),
         above{room(0), room(1), room(2), room(3)}, first((size_t)TAPS * width, true),

@@ -48,9 +48,10 @@ struct FirstBlock {
   const float* gamma;             // without its sign
 };
 
-template <int CHANNELS, int COLS, int VECS>
+// GIVEN: the places are those of the index, which is read and not written, and nobody asks for the moments.
+template <int CHANNELS, int COLS, int VECS, bool GIVEN>
 static void first_forward_channels(const FirstBlock& block, const Padded& picture, int c, float* pooled, uint8_t* index,
-                                   Moments moments) {
+                                   const Moments* moments) {
   const int side = block.side, width = block.width, half = side / 2;
   mask moves[VECS];
   vec all_sum[VECS] = {}, all_squares[VECS] = {};
@@ -61,7 +62,8 @@ static void first_forward_channels(const FirstBlock& block, const Padded& pictur
       vec y[2][COLS][VECS];
       const float* corner = picture.data + (size_t)i * picture.stride + j0 * CHANNELS;
       convolve<CHANNELS, COLS, VECS>(corner, picture.stride, block.weights + c, width, block.origin + c, y);
-      if (i + 1 < side && j0 + COLS <= side) {
+      if (GIVEN) {
+      } else if (i + 1 < side && j0 + COLS <= side) {
         UNROLL for (int r = 0; r < 2; r++) UNROLL for (int j = 0; j < COLS; j++) UNROLL for (int v = 0; v < VECS; v++) {
           sum[v] += y[r][j][v];
           squares[v] += y[r][j][v] * y[r][j][v];
@@ -77,14 +79,18 @@ static void first_forward_channels(const FirstBlock& block, const Padded& pictur
             }
       }
       UNROLL for (int j = 0; j < COLS; j += 2) UNROLL for (int v = 0; v < VECS; v++) {
+        if (i / 2 >= half || (j0 + j) / 2 >= half) continue;
+        const size_t at = ((size_t)(i / 2) * half + (j0 + j) / 2) * width + c + v * LANES;
         vec value;
         mask place;
-        largest(y[0][j][v], y[0][j + 1][v], y[1][j][v], y[1][j + 1][v], moves[v], value, place);
-        if (i / 2 < half && (j0 + j) / 2 < half) {
-          const size_t at = ((size_t)(i / 2) * half + (j0 + j) / 2) * width + c + v * LANES;
-          store(pooled + at, value);
+        if (GIVEN) {
+          place = load_bytes(index + at);
+          value = place == 0 ? y[0][j][v] : place == 1 ? y[0][j + 1][v] : place == 2 ? y[1][j][v] : y[1][j + 1][v];
+        } else {
+          largest(y[0][j][v], y[0][j + 1][v], y[1][j][v], y[1][j + 1][v], moves[v], value, place);
           if (index) store_bytes(index + at, place);
         }
+        store(pooled + at, value);
       }
     }
     UNROLL for (int v = 0; v < VECS; v++) {
@@ -92,21 +98,22 @@ static void first_forward_channels(const FirstBlock& block, const Padded& pictur
       all_squares[v] += squares[v];
     }
   }
-  for (int v = 0; v < VECS; v++) {
-    add_lanes(moments.sum + c + v * LANES, all_sum[v]);
-    add_lanes(moments.squares + c + v * LANES, all_squares[v]);
+  for (int v = 0; moments && v < VECS; v++) {
+    add_lanes(moments->sum + c + v * LANES, all_sum[v]);
+    add_lanes(moments->squares + c + v * LANES, all_squares[v]);
   }
 }
 
 // One picture → pooled [half][half][width] less the origin, index of the same shape, moments.
-template <int CHANNELS, int COLS>
-static void first_forward(const FirstBlock& block, const Padded& picture, float* pooled, uint8_t* index, Moments moments) {
-  for (int c = 0; c < block.width; c++) moments.origin[c] = moments.sum[c] = moments.squares[c] = 0;
+template <int CHANNELS, int COLS, bool GIVEN = false>
+static void first_forward(const FirstBlock& block, const Padded& picture, float* pooled, uint8_t* index,
+                          const Moments* moments) {
+  for (int c = 0; moments && c < block.width; c++) moments->origin[c] = moments->sum[c] = moments->squares[c] = 0;
   int c = 0;
   for (; c + 2 * LANES <= block.width; c += 2 * LANES)
-    first_forward_channels<CHANNELS, COLS, 2>(block, picture, c, pooled, index, moments);
+    first_forward_channels<CHANNELS, COLS, 2, GIVEN>(block, picture, c, pooled, index, moments);
   for (; c < block.width; c += LANES)
-    first_forward_channels<CHANNELS, COLS, 1>(block, picture, c, pooled, index, moments);
+    first_forward_channels<CHANNELS, COLS, 1, GIVEN>(block, picture, c, pooled, index, moments);
 }
 
 // The convolution at the centre of a picture: the origin of a task's map.
@@ -120,37 +127,56 @@ static void find_origin(const Padded& picture, const float* weights, int width, 
     }
 }
 
-// Σ over pooled places of gradient × the patch that pooling took, added to sums [width][patch], where a patch's 9·channels
-// numbers take whole registers.
+constexpr int WINDOWS = 16;  // whose patches are copied at once: they stay in the nearest cache
+
+template <int CHANNELS>
+constexpr int patch_size() {  // a patch's 9·channels numbers take whole registers
+  return (9 * CHANNELS + LANES - 1) / LANES * LANES;
+}
+
+// The patches of the four places of some windows of row i: patches [count][4][patch_size].
+template <int CHANNELS>
+static void copy_patches(const Padded& picture, int i, int first, int count, float* patches) {
+  constexpr int ROW = 3 * CHANNELS;
+  for (int j = 0; j < count; j++)
+    for (int place = 0; place < 4; place++) {
+      const int row = 2 * i + place / 2, column = 2 * (first + j) + place % 2;
+      const float* from = picture.data + (size_t)row * picture.stride + column * CHANNELS;
+      float* to = patches + (size_t)(4 * j + place) * patch_size<CHANNELS>();
+      // Each store runs into what the next one writes; what is behind the last patch's end is never used.
+      UNROLL for (int ky = 0; ky < 3; ky++)
+        UNROLL for (int k = 0; k < ROW; k += LANES)
+          store(to + ky * ROW + k, load(from + (size_t)ky * picture.stride + k));
+    }
+}
+
+// Σ over pooled places of gradient × the patch that pooling took, added to sums [width][patch_size].
 template <int CHANNELS>
 static void add_taken_patches(const Padded& picture, int width, const float* gradient, const uint8_t* index,
                               float* patches, float* sums) {
-  constexpr int ROW = 3 * CHANNELS, VECS = (3 * ROW + LANES - 1) / LANES, PATCH = VECS * LANES;
+  constexpr int PATCH = patch_size<CHANNELS>(), VECS = PATCH / LANES;
   constexpr int MANY = VECS <= 2 ? ROWS : 2;  // channels whose sums are in registers at once
   const int half = picture.side / 2;
-  for (int i = 0; i < half; i++) {
-    for (int j = 0; j < half; j++)
-      for (int place = 0; place < 4; place++) {
-        const float* from = picture.data + (size_t)(2 * i + place / 2) * picture.stride + (2 * j + place % 2) * CHANNELS;
-        float* to = patches + (size_t)(4 * j + place) * PATCH;
-        for (int ky = 0; ky < 3; ky++) std::memcpy(to + ky * ROW, from + (size_t)ky * picture.stride, sizeof(float) * ROW);
-      }
-    const float* g = gradient + (size_t)i * half * width;
-    const uint8_t* taken = index + (size_t)i * half * width;
-    for (int c = 0; c < width; c += MANY) {
-      vec sum[MANY][VECS];
-      UNROLL for (int t = 0; t < MANY; t++)
-        UNROLL for (int v = 0; v < VECS; v++) sum[t][v] = load(sums + (size_t)(c + t) * PATCH + v * LANES);
-      for (int j = 0; j < half; j++) {
-        const size_t at = (size_t)j * width + c;
-        UNROLL for (int t = 0; t < MANY; t++) {
-          const float* patch = patches + (size_t)(4 * j + taken[at + t]) * PATCH;
-          const vec value = all(g[at + t]);
-          UNROLL for (int v = 0; v < VECS; v++) sum[t][v] += value * load(patch + v * LANES);
+  for (int i = 0; i < half; i++)
+    for (int first = 0; first < half; first += WINDOWS) {
+      const int count = half - first < WINDOWS ? half - first : WINDOWS;
+      copy_patches<CHANNELS>(picture, i, first, count, patches);
+      const float* g = gradient + ((size_t)i * half + first) * width;
+      const uint8_t* taken = index + ((size_t)i * half + first) * width;
+      for (int c = 0; c < width; c += MANY) {
+        vec sum[MANY][VECS];
+        UNROLL for (int t = 0; t < MANY; t++)
+          UNROLL for (int v = 0; v < VECS; v++) sum[t][v] = load(sums + (size_t)(c + t) * PATCH + v * LANES);
+        for (int j = 0; j < count; j++) {
+          const size_t at = (size_t)j * width + c;
+          UNROLL for (int t = 0; t < MANY; t++) {
+            const float* patch = patches + (size_t)(4 * j + taken[at + t]) * PATCH;
+            const vec value = all(g[at + t]);
+            UNROLL for (int v = 0; v < VECS; v++) sum[t][v] += value * load(patch + v * LANES);
+          }
         }
+        UNROLL for (int t = 0; t < MANY; t++)
+          UNROLL for (int v = 0; v < VECS; v++) store(sums + (size_t)(c + t) * PATCH + v * LANES, sum[t][v]);
       }
-      UNROLL for (int t = 0; t < MANY; t++)
-        UNROLL for (int v = 0; v < VECS; v++) store(sums + (size_t)(c + t) * PATCH + v * LANES, sum[t][v]);
     }
-  }
 }

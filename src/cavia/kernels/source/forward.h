@@ -33,8 +33,9 @@ struct Forward : Member {
     for (int n = from; n < to; n++) {
       picture.set(stem.picture(task, n));
       const size_t at = stem.kept(task, n) * size;
+      const Moments moments(half(), n, width);
       first_forward<CHANNELS, COLS>(block, picture, stem.pooled[0] + at, stem.keeps ? stem.index[0] + at : nullptr,
-                                    Moments(half(), n, width));
+                                    &moments);
     }
   }
 

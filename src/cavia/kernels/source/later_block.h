@@ -1,7 +1,10 @@
 // The blocks after the first: Winograd's convolution, its statistics and pooling on each tile as it comes out.
 #pragma once
+#include <algorithm>
 #include "norm.h"
 #include "products.h"
+
+using std::min;
 
 // The map that a block reads, of one picture: relu(scale·pooled + shift) of the block before, with a border of zeros.
 static void set_input_map(const float* pooled, const Norm& norm, const Grid& grid, float* padded) {
@@ -61,8 +64,8 @@ struct TileFinisher {
   float *origin, *sum, *squares;  // [width], of the picture at work
 
   void operator()(const BlockOutput& out, int tile, int slot) const {
-    const int width = results.width, row = grid.row(tile), column = grid.column(tile);
-    const bool whole = row + STEP <= grid.side && column + STEP <= grid.side;
+    const int side = grid.side, width = results.width, row = grid.row(tile), column = grid.column(tile);
+    const bool whole = row + STEP <= side && column + STEP <= side;
     for (int c = 0; c < width; c += LANES) {
       vec y[STEP][STEP];
       results.get_output(slot, c, y);
@@ -72,18 +75,19 @@ struct TileFinisher {
         store(squares + c, vec{});
       }
       if (whole)
-        write(out, row, column, c, y);
+        write(out, row, column, c, STEP, STEP, y);
       else
-        write_edge(out, row, column, c, y);
+        write_edge(out, row, column, c, min(STEP, side - row), min(STEP, side - column), y);
     }
   }
 
-  INLINE_MEMBER void write(const BlockOutput& out, int row, int column, int c, const vec y[STEP][STEP]) const {
+  INLINE_MEMBER void write(const BlockOutput& out, int row, int column, int c, int rows, int columns,
+                           const vec y[STEP][STEP]) const {
     const int side = grid.side, half = side / 2, width = results.width;
     const vec start = load(origin + c);
     const mask moves = load(gamma + c) != vec{};
     vec tile_sum = {}, tile_squares = {};
-    UNROLL for (int i = 0; i < STEP; i++) UNROLL for (int j = 0; j < STEP; j++) {
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++) {
       const vec off = y[i][j] - start;
       tile_sum += off;
       tile_squares += off * off;
@@ -91,7 +95,7 @@ struct TileFinisher {
     }
     store(sum + c, load(sum + c) + tile_sum);
     store(squares + c, load(squares + c) + tile_squares);
-    UNROLL for (int i = 0; i < STEP; i += 2) UNROLL for (int j = 0; j < STEP; j += 2) {
+    UNROLL for (int i = 0; i + 1 < rows; i += 2) UNROLL for (int j = 0; j + 1 < columns; j += 2) {
       vec value;
       mask place;
       largest(y[i][j], y[i][j + 1], y[i + 1][j], y[i + 1][j + 1], moves, value, place);
@@ -101,32 +105,10 @@ struct TileFinisher {
     }
   }
 
-  // The map ends inside the tile.
-  __attribute__((noinline)) void write_edge(const BlockOutput& out, int row, int column, int c,
+  // The map ends inside the tile: not inlined, so that a whole tile's results stay in registers.
+  __attribute__((noinline)) void write_edge(const BlockOutput& out, int row, int column, int c, int rows, int columns,
                                             const vec y[STEP][STEP]) const {
-    const int side = grid.side, half = side / 2, width = results.width;
-    const int rows = side - row < STEP ? side - row : STEP, columns = side - column < STEP ? side - column : STEP;
-    const vec start = load(origin + c);
-    const mask moves = load(gamma + c) != vec{};
-    vec tile_sum = {}, tile_squares = {};
-    for (int i = 0; i < rows; i++)
-      for (int j = 0; j < columns; j++) {
-        const vec off = y[i][j] - start;
-        tile_sum += off;
-        tile_squares += off * off;
-        if (out.map) store(out.map + ((size_t)(row + i) * side + column + j) * width + c, y[i][j]);
-      }
-    store(sum + c, load(sum + c) + tile_sum);
-    store(squares + c, load(squares + c) + tile_squares);
-    for (int i = 0; i + 1 < rows; i += 2)
-      for (int j = 0; j + 1 < columns; j += 2) {
-        vec value;
-        mask place;
-        largest(y[i][j], y[i][j + 1], y[i + 1][j], y[i + 1][j + 1], moves, value, place);
-        const size_t at = ((size_t)((row + i) / 2) * half + (column + j) / 2) * width + c;
-        store(out.pooled + at, value);
-        if (out.index) store_bytes(out.index + at, place);
-      }
+    write(out, row, column, c, rows, columns, y);
   }
 };
 
@@ -135,20 +117,29 @@ struct TileFinisher {
 static void set_gradient_map(const float* map, const float* above, const uint8_t* index, const Norm& norm,
                              const NormGradient& own, const Grid& grid, float* padded) {
   const int side = grid.side, half = side / 2, width = norm.width;
-  for (int i = 0; i < side; i++)
-    for (int j = 0; j < side; j++) {
-      const bool pooled = i / 2 < half && j / 2 < half;
-      const size_t at = ((size_t)(i / 2) * half + j / 2) * width;
-      const float* y = map + ((size_t)i * side + j) * width;
-      float* to = padded + ((size_t)(i + 1) * grid.padded + j + 1) * width;
-      for (int c = 0; c < width; c += LANES) {
-        vec d = load(own.own + c) * (load(y + c) - load(norm.centre + c)) + load(own.constant + c);
-        if (pooled) {
-          const mask is = load_bytes(index + at + c) == 2 * (i & 1) + (j & 1);
-          d += is ? load(norm.scale + c) * load(above + at + c) : vec{};
-        }
-        store(to + c, d);
+  for (int i = 0; i < side; i += 2)
+    for (int c = 0; c < width; c += LANES) {
+      const vec slope = load(own.own + c), constant = load(own.constant + c), centre = load(norm.centre + c);
+      const vec scale = load(norm.scale + c);
+      auto alone = [&](int r, int j) __attribute__((always_inline)) {
+        return slope * (load(map + ((size_t)(i + r) * side + j) * width + c) - centre) + constant;
+      };
+      auto put = [&](int r, int j, vec d) __attribute__((always_inline)) {
+        store(padded + ((size_t)(i + r + 1) * grid.padded + j + 1) * width + c, d);
+      };
+      if (i + 1 == side) {  // a last row that no window has
+        for (int j = 0; j < side; j++) put(0, j, alone(0, j));
+        continue;
       }
+      for (int j = 0; j < half; j++) {
+        const size_t at = ((size_t)(i / 2) * half + j) * width + c;
+        const vec taken = scale * load(above + at);
+        const mask place = load_bytes(index + at);
+        UNROLL for (int q = 0; q < 4; q++)
+          put(q / 2, 2 * j + q % 2, alone(q / 2, 2 * j + q % 2) + (place == q ? taken : vec{}));
+      }
+      if (side % 2)
+        for (int r = 0; r < 2; r++) put(r, side - 1, alone(r, side - 1));
     }
 }
 
@@ -162,26 +153,41 @@ struct GradientFinisher {
 
   void operator()(const float* pooled, float* gradient, int tile, int slot) const {
     const int side = grid.side, width = results.width, row = grid.row(tile), column = grid.column(tile);
-    const int rows = side - row < STEP ? side - row : STEP, columns = side - column < STEP ? side - column : STEP;
+    const size_t corner = ((size_t)row * side + column) * width;
+    const bool whole = row + STEP <= side && column + STEP <= side;
     for (int c = 0; c < width; c += LANES) {
-      vec d[STEP][STEP], tile_sum = {}, tile_products = {};
+      vec d[STEP][STEP];
       results.get_output(slot, c, d);
-      const vec scale = load(before.scale + c), shift = load(before.shift + c), centre = load(before.centre + c);
-      auto one = [&](int i, int j) __attribute__((always_inline)) {
-        const size_t at = ((size_t)(row + i) * side + column + j) * width + c;
-        const vec value = load(pooled + at);
-        const vec through = scale * value + shift <= vec{} ? vec{} : d[i][j];
-        store(gradient + at, through);
-        tile_sum += through;
-        tile_products += through * (value - centre);
-      };
-      if (rows == STEP && columns == STEP)
-        UNROLL for (int i = 0; i < STEP; i++) UNROLL for (int j = 0; j < STEP; j++) one(i, j);
+      if (tile == 0) {
+        store(sum + c, vec{});
+        store(products + c, vec{});
+      }
+      if (whole)
+        write(pooled + corner + c, gradient + corner + c, c, STEP, STEP, d);
       else
-        for (int i = 0; i < rows; i++)
-          for (int j = 0; j < columns; j++) one(i, j);
-      store(sum + c, (tile ? load(sum + c) : vec{}) + tile_sum);
-      store(products + c, (tile ? load(products + c) : vec{}) + tile_products);
+        write_edge(pooled + corner + c, gradient + corner + c, c, min(STEP, side - row), min(STEP, side - column), d);
     }
+  }
+
+  INLINE_MEMBER void write(const float* pooled, float* gradient, int c, int rows, int columns,
+                           const vec d[STEP][STEP]) const {
+    const vec scale = load(before.scale + c), shift = load(before.shift + c), centre = load(before.centre + c);
+    vec tile_sum = {}, tile_products = {};
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < columns; j++) {
+      const size_t at = ((size_t)i * grid.side + j) * results.width;
+      const vec value = load(pooled + at);
+      const vec through = scale * value + shift <= vec{} ? vec{} : d[i][j];
+      store(gradient + at, through);
+      tile_sum += through;
+      tile_products += through * (value - centre);
+    }
+    store(sum + c, load(sum + c) + tile_sum);
+    store(products + c, load(products + c) + tile_products);
+  }
+
+  // The map ends inside the tile: not inlined, so that a whole tile's results stay in registers.
+  __attribute__((noinline)) void write_edge(const float* pooled, float* gradient, int c, int rows, int columns,
+                                            const vec d[STEP][STEP]) const {
+    write(pooled, gradient, c, rows, columns, d);
   }
 };

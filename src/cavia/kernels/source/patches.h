@@ -16,12 +16,15 @@ class PatchProducts {
   // The picture [side][side][CHANNELS].
   void add(const float* picture) {
     for (int i = 0; i < side_; i++)
-      for (int j = 0; j < side_; j++)
-        for (int c = 0; c < CHANNELS; c++) {
-          const float value = picture[((size_t)i * side_ + j) * CHANNELS + c];
-          at(planes_, c, i)[j] = value;
-          if (j < 3 || j >= side_ - 3) at(turned_, c, j)[i] = value;
+      for (int c = 0; c < CHANNELS; c++) {
+        const float* from = picture + (size_t)i * side_ * CHANNELS + c;
+        float* row = at(planes_, c, i);
+        for (int j = 0; j < side_; j++) row[j] = from[j * CHANNELS];
+        for (int j = 0; j < 3; j++) {
+          at(turned_, c, j)[i] = row[j];
+          at(turned_, c, side_ - 1 - j)[i] = row[side_ - 1 - j];
         }
+      }
     add_sums();
     for (int dy = 0; dy <= 2; dy++)
       for (int dx = dy ? -2 : 0; dx <= 2; dx++) add_distance(dy, dx);
@@ -41,7 +44,7 @@ class PatchProducts {
 
   // Σ over rows from `first` up to `last` of row[j] · other row[j + dx], other row: dy further on.
   void correlate(const Block<float>& planes, int first, int last, int dy, int dx, double found[PAIRS]) const {
-    constexpr int MANY = 8;  // rows summed in single precision
+    constexpr int MANY = 28;  // rows summed in single precision
     for (int p = 0; p < PAIRS; p++) found[p] = 0;
     for (int start = first; start < last; start += MANY) {
       vec sum[PAIRS] = {};

@@ -37,6 +37,18 @@ struct Stem {
   int first_of(int rank) const { return (int)((int64_t)pictures * rank / threads); }
 };
 
+// What the first block's convolution is given, as `kernels/first.py` lays it out.
+struct First {
+  enum Job { CHOOSE, FOLLOW, GRADIENT };
+  int32_t job, pictures, channels, side, width;
+  const float* x;          // [pictures][side][side][channels]
+  float* weights;          // [3][3][channels][width]; written by GRADIENT
+  const float* gamma;      // [width], for CHOOSE: where it is 0 the first place is taken
+  float* pooled;           // [pictures][half][half][width]; read by GRADIENT
+  uint8_t* index;          // as pooled; written by CHOOSE
+  double *sums, *products;  // of all patches, [9·channels] and its square; written by CHOOSE
+};
+
 // The layers' weights and γ with the sign of γ folded into the weights.
 struct Layers {
   Block<float> sign, gamma;  // [blocks][width]

@@ -56,7 +56,11 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
 
 def _curves(groups: dict[tuple[str, int], list[CellResult]]) -> list[Curves]:
     """Some test curves, fitted by CAVIA with the most context parameters of two to five."""
-    fitted = [group[0] for (method, size), group in groups.items() if method == "CAVIA" and group and 2 <= size <= 5]
+    fitted = [
+        group[0]
+        for (method, size), group in groups.items()
+        if method == "CAVIA" and 2 <= size <= 5 and group and "curves" in group[0].probes
+    ]
     if not fitted:
         return []
     panels: list[CurvePanel] = [
