@@ -8,7 +8,19 @@ from pathlib import Path
 import cavia
 
 SOURCE = Path(cavia.__file__).parent
-ORDER = ["tasks", "envs", "models", "learners", "store", "evaluation", "training", "tables", "experiments", "report"]
+ORDER = [
+    "tasks",
+    "envs",
+    "compiler",
+    "models",
+    "learners",
+    "store",
+    "evaluation",
+    "training",
+    "tables",
+    "experiments",
+    "report",
+]
 
 
 def test_folders_import_only_from_those_above():

@@ -6,7 +6,7 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cavia
-from cavia.training.products import SMALL, CheapProducts
+from cavia.compiler.products import SMALL, CheapProducts
 from cavia.training.step import MetaStep
 
 aten = torch.ops.aten

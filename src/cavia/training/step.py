@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavia.compiler.compiling import Compiled
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
-from cavia.training.compiling import Compiled
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 

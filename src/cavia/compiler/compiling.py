@@ -54,7 +54,7 @@ class Compiled:
         from torch._inductor.decomposition import select_decomp_table
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        from cavia.training.products import CheapProducts
+        from cavia.compiler.products import CheapProducts
 
         count = len(self.state)
 
