@@ -47,15 +47,7 @@ class Compiled:
         return found[0] if len(found) == 1 else tuple(found) or None
 
     def _compile(self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]) -> Any:
-        """Inductor's graph, to be called with a list of the state and the inputs."""
-        # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
-        from torch._guards import TracingContext, tracing
-        from torch._inductor import compile_fx, config
-        from torch._inductor.decomposition import select_decomp_table
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        from cavia.compiler.products import CheapProducts
-
+        """The graph, to be called with a list of the state and the inputs."""
         count = len(self.state)
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -63,22 +55,38 @@ class Compiled:
                 found = self.function(like(tensors[count:]))
             return (found,) if isinstance(found, Tensor) else tuple(found or ())
 
-        trace = make_fx(
-            torch.func.functionalize(function),  # what it overwrites is copied there at the end
-            decomposition_table=select_decomp_table(),
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-        )
-        with _is_compiling():
-            graph = trace(*self.state, *inputs)
-        examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        # On a CPU the kernels of a small step are so short that calling them from Python would show.
-        on_cpu = examples[0].device.type == "cpu"
-        # To go on from the cache should take no trials of the C++ compiler.
-        quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
-        options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start} if on_cpu else {}
-        with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
-            return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
+        return compile_graph(function, [*self.state, *inputs])
+
+
+def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]) -> Any:
+    """Inductor's graph of function(*tensors), to be called with a list of tensors of the same kinds.
+
+    Once it was called, its `current_callable`, if it has one, is the same without what only the first call needs.
+    """
+    # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
+    from torch._guards import TracingContext, tracing
+    from torch._inductor import compile_fx, config
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from cavia.compiler.products import CheapProducts
+
+    trace = make_fx(
+        torch.func.functionalize(function),  # what it overwrites is copied there at the end
+        decomposition_table=select_decomp_table(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
+    with _is_compiling():
+        graph = trace(*tensors)
+    examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    # On a CPU the kernels of a small step are so short that calling them from Python would show.
+    on_cpu = examples[0].device.type == "cpu"
+    # To go on from the cache should take no trials of the C++ compiler.
+    quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
+    options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start} if on_cpu else {}
+    with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
+        return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
 
 _seen_by_learners = attrgetter(*(field.name for field in fields(TaskBatch) if field.name != "attributes"))
