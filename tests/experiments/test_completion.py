@@ -235,7 +235,24 @@ def test_which_other_cells_there_are_does_not_matter(table2_folder):
     assert (cell_folder(out, CELL) / "checkpoint.safetensors").exists()
 
 
-@pytest.mark.parametrize("change", [{"iterations": 3}, {"hidden": (7,)}, {"cavia_lr": 0.5}])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_training_by_an_earlier_version_was_in_float32(table2_folder, precision):
+    earlier = config("table2")
+    del earlier["settings"]["precision"]
+    write_json(table2_folder / "config.json", earlier)
+    out = table2_folder.with_name("fig5")
+    _adopt(out, config("fig5", precision=precision), CELL, find("fig5").chooses_cells)
+    assert out.exists() == (precision == "float32")
+
+
+def test_only_the_wave_basis_stays_in_float32(tmp_path):
+    wave = Cell({"method": WAVE_BASIS, "order": "random", "known": 5, "seed": 0})
+    for cell, recorded in ((CELL, "bf16"), (wave, None)):
+        train("table2", tmp_path / cell.name, cell, precision="bf16", test_pictures=4)
+        assert json.loads((tmp_path / cell.name / "config.json").read_text()).get("precision") == recorded
+
+
+@pytest.mark.parametrize("change", [{"iterations": 3}, {"hidden": (7,)}, {"cavia_lr": 0.5}, {"precision": "bf16"}])
 def test_a_training_with_other_settings_is_not_taken_over(table2_folder, change):
     out = table2_folder.with_name("fig5")
     _adopt(out, config("fig5", **change), CELL, find("fig5").chooses_cells)

@@ -23,6 +23,7 @@ from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
 from cavia.tasks.synthetic import synthetic_faces
+from cavia.training.settings import PRECISIONS
 
 SIZE, PIXELS = 32, 32 * 32
 
@@ -52,10 +53,11 @@ class CompletionSettings:
     every: int = 500
     validation_pictures: int = 100
     chunk: int = 25
+    precision: str = "float32"  # of matrix products in training; the wave basis solves systems, always in float32
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("minutes", "cooldown"))
-        check_choices(self, methods=METHODS, orders=ORDERS, init=INITS)
+        check_choices(self, methods=METHODS, orders=ORDERS, init=INITS, precision=PRECISIONS)
         for name in ("shots", "query"):
             value = getattr(self, name)
             if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
@@ -149,6 +151,7 @@ def train(cell: Cell, settings: Settings, place: Place, measure: Callable[..., R
         validation_tasks=settings.validation_pictures,
         validation_query=PIXELS,
         chunk=settings.chunk * (PIXELS // known if is_wave_basis else 1),  # memory grows with the known pixels
+        precision="float32" if is_wave_basis else settings.precision,
     )
 
 

@@ -21,6 +21,7 @@ from cavia.tensor_file import read_json, write_json
 from cavia.training.checkpoint import RunFolder
 
 FORMAT = 1
+LATER = {"precision": "float32"}  # settings that earlier versions did not have, and what they did
 
 
 def run(order: Order) -> Result:
@@ -30,7 +31,7 @@ def run(order: Order) -> Result:
     cells = list({cell.name: cell for cell in experiment.cells(settings, order.seeds)}.values())
     if experiment.find_data:
         experiment.find_data(order.data)
-    config = {"experiment": order.experiment, "budget": order.budget, "settings": as_json(settings)}
+    config = {"experiment": order.experiment, "budget": order.budget, "settings": _recorded(as_json(settings))}
     config |= {"data": "synthetic"} if order.data.synthetic else {}
     folder = RunFolder(order.out)
     with folder.lock():
@@ -73,11 +74,16 @@ def _trained_the_same(theirs: Path, config: dict[str, Any], chooses_cells: Seque
     try:
         known = read_json(theirs.parents[1] / "config.json")
         settings, known_settings = json.loads(json.dumps(config["settings"])), known["settings"]
-        common = (settings.keys() & known_settings.keys()) - set(chooses_cells)
+        common = ((settings.keys() & known_settings.keys()) | LATER.keys()) - set(chooses_cells)
         same_data = config.get("data") == known.get("data") and _data(config) == _data(known)
-        return same_data and all(settings[k] == known_settings[k] for k in common)
+        return same_data and all(settings.get(k, LATER.get(k)) == known_settings.get(k, LATER.get(k)) for k in common)
     except (CaviaError, KeyError, TypeError, AttributeError):  # a neighbour that is none of our business
         return False
+
+
+def _recorded(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without those that do what earlier versions did, which did not have them: their folders go on."""
+    return {name: value for name, value in settings.items() if name not in LATER or value != LATER[name]}
 
 
 def _data(config: dict[str, Any]) -> str:

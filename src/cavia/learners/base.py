@@ -120,6 +120,8 @@ class Learner(nn.Module, ABC):
 
     def mean_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
+        if prediction.dtype == torch.bfloat16 and torch.is_autocast_enabled(prediction.device.type):
+            prediction = prediction.float()  # only products are rounded: a logarithm or sum would lose more
         values = self.point_loss(prediction, without_padding(target, mask))
         if values.shape != target.shape[:2]:
             raise CaviaError(

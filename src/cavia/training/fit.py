@@ -1,17 +1,13 @@
 """The loop around the meta-step: validation, metrics, checkpoints, resuming, stopping."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.conv import _ConvNd
 
 from cavia.allocator import keep_freed_memory
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
@@ -20,6 +16,7 @@ from cavia.learners.base import Learner
 from cavia.learners.saving import describe
 from cavia.tasks.batch import TaskBatch, TaskFamily
 from cavia.training.checkpoint import RunFolder
+from cavia.training.eligible import is_worth_compiling, require_linear_layers
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
@@ -51,6 +48,7 @@ def fit(
     chunk: int | None = None,
     minutes: float | None = None,
     compile: str | bool = "auto",
+    precision: str = "float32",
     run_dir: str | PathLike[str] | None = None,
     tensorboard: bool = True,
     progress: bool | Show = True,
@@ -75,6 +73,9 @@ def fit(
     compile:             compile the whole step into one graph: True, False, or "auto", if the run is long and it pays,
                          or say why not. What the network and the loss compute must then depend on nothing but
                          their inputs and weights: a Python value that changes between steps stays what it was.
+    precision:           of matrix products in training: "float32", or "bf16", up to twice as fast on processors with
+                         instructions for it, for networks of linear layers. Weights, losses, Adam and validation
+                         stay in float32, and the trained model is used as any other.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
     progress:            show a bar (lines when not in a terminal), or a function that is given a `Progress`.
@@ -101,16 +102,19 @@ def fit(
         every,
         validation_tasks,
         query if validation_query is None else validation_query,
+        precision,
     )
+    if precision == "bf16":
+        require_linear_layers(learner)
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     is_long = iterations >= WORTH_COMPILING and (minutes is None or minutes >= WORTH_COMPILING_MINUTES)
-    use_compiler = compile is True or (compile == "auto" and is_long and _is_worth_compiling(learner))
+    use_compiler = compile is True or (compile == "auto" and is_long and is_worth_compiling(learner))
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     keep_freed_memory()
     with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
-        run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
+        run.step = MetaStep(learner, lr, clip, chunk, use_compiler, precision)
         run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
         run.resume()
         with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
@@ -137,7 +141,7 @@ class _Run(Run):
             "learner": describe(learner),
             "family": describe_tasks(family),
             "iterations": iterations,
-            **_without_defaults(asdict(settings)),
+            **settings.as_config(),
         }
         super().__init__(learner, iterations, seconds, settings.seed, folder, config)
         self.family, self.settings = family, settings
@@ -209,20 +213,3 @@ class _Run(Run):
         score = sum(result.mean[-1].item() for result in results) / len(results)
         self.keep_if_best(score, results[0].higher_is_better)
         return score
-
-
-def _is_worth_compiling(learner: Learner) -> bool:
-    """Whether a long run is compiled without being told to; warns where only the caller can tell."""
-    own = [module for module in learner.modules() if type(module).__module__.split(".")[0] not in ("torch", "cavia")]
-    if own or callable(learner.loss):
-        what = f"{type(own[0]).__name__} is" if own else "the loss is"
-        why = "say compile=True if it computes the same from the same inputs and weights at every step"
-        warnings.warn(f"the meta-step runs uncompiled: {what} your own code; {why}", stacklevel=3)
-        return False
-    on_cpu = device_of(learner).type == "cpu"
-    return not (on_cpu and any(isinstance(module, _ConvNd) for module in learner.modules()))  # it would be slower
-
-
-def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without a setting that is off and that earlier versions did not have: their run folders go on."""
-    return {name: value for name, value in settings.items() if name != "cooldown" or value}

@@ -23,6 +23,7 @@ class MetaStep:
     lr:    outer learning rate β, a tensor that may change between calls.
     clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
+    precision: of the matrix products in the gradient, "float32" or "bf16"; weights and Adam stay as they are.
 
     Adam is written out so that the whole step compiles into one graph, which is what is fast.
     """
@@ -34,8 +35,9 @@ class MetaStep:
         clip: float | None = None,
         chunk: int | None = None,
         compiled: bool = False,
+        precision: str = "float32",
     ):
-        self.learner = learner
+        self.learner, self.precision = learner, precision
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
@@ -117,6 +119,12 @@ class MetaStep:
 
     def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         """The meta-gradient ∇θ of the mean loss over tasks, one vector [P], and that loss."""
+        if self.precision == "float32":
+            return self._gradient_of(batch)
+        with torch.autocast(self.first_moment.device.type, torch.bfloat16, cache_enabled=False):
+            return self._gradient_of(batch)
+
+    def _gradient_of(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling():  # torch.func traces into one graph
 
             def outer_loss(parameters: dict[str, Tensor]) -> Tensor:
