@@ -18,6 +18,7 @@ class Compiled:
     function: takes a TaskBatch or a tensor, returns a tensor, several or None, and may overwrite its state.
     state:    the tensors that it reads and overwrites, besides the inputs.
     holding:  tensors → a context in which it reads and overwrites these instead.
+    loops:    it is a loop, see `compile_graph`.
 
     The function is traced: it runs once with stand-ins for the tensors, which note what is done with them. Whatever
     else it reads is fixed from then on. Nothing has to be checked when the graph is called, so a call costs little more
@@ -29,17 +30,18 @@ class Compiled:
         function: Callable[[Any], Any],
         state: Sequence[Tensor],
         holding: Callable[[Sequence[Tensor]], AbstractContextManager[None]],
+        loops: bool = False,
     ):
-        self.function, self.state, self.holding = function, list(state), holding
+        self.function, self.state, self.holding, self.loops = function, list(state), holding, loops
         self.graphs: dict[object, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
 
     def __call__(self, inputs: TaskBatch | Tensor) -> Any:
-        tensors = _tensors(inputs)
+        tensors = tensors_of(inputs)
         kind = tuple([None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors])
         present = [x for x in tensors if x is not None]
         graph = self.graphs.get(kind)
         if graph is None:
-            compiled = self._compile(present, lambda found: _like(inputs, found))
+            compiled = self._compile(present, lambda found: alike(inputs, found))
             found = compiled([*self.state, *present])
             self.graphs[kind] = compiled.current_callable or compiled  # what follows the first call needs no more
         else:
@@ -55,11 +57,13 @@ class Compiled:
                 found = self.function(like(tensors[count:]))
             return (found,) if isinstance(found, Tensor) else tuple(found or ())
 
-        return compile_graph(function, [*self.state, *inputs])
+        return compile_graph(function, [*self.state, *inputs], self.loops)
 
 
-def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]) -> Any:
+def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor], loops: bool = False) -> Any:
     """Inductor's graph of function(*tensors), to be called with a list of tensors of the same kinds.
+
+    loops: the function is a loop (`over_batches`) whose steps overwrite nothing; it overwrites tensors at its end only.
 
     Once it was called, its `current_callable`, if it has one, is the same without what only the first call needs.
     """
@@ -70,9 +74,10 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from cavia.compiler.products import CheapProducts
+    from cavia.compiler.vectors import vectors
 
     trace = make_fx(
-        torch.func.functionalize(function),  # what it overwrites is copied there at the end
+        function if loops else torch.func.functionalize(function),  # what it overwrites is copied there at the end
         decomposition_table=select_decomp_table(),
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
@@ -84,7 +89,7 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
     on_cpu = examples[0].device.type == "cpu"
     # To go on from the cache should take no trials of the C++ compiler.
     quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
-    options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start} if on_cpu else {}
+    options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start, **vectors(graph)} if on_cpu else {}
     with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
         return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
@@ -92,17 +97,17 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
 _seen_by_learners = attrgetter(*(field.name for field in fields(TaskBatch) if field.name != "attributes"))
 
 
-def _tensors(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
+def tensors_of(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
     """What a learner sees of a batch, field by field; or the tensor itself."""
     return (inputs,) if isinstance(inputs, Tensor) else _seen_by_learners(inputs)
 
 
-def _like(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
+def alike(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
     """Inputs of the same kind with these tensors."""
     if isinstance(inputs, Tensor):
         return tensors[0]
     following = iter(tensors)
-    return TaskBatch(*(None if x is None else next(following) for x in _tensors(inputs)))  # type: ignore[arg-type]
+    return TaskBatch(*(None if x is None else next(following) for x in tensors_of(inputs)))  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class TrainingState:
 
     iteration: int = 0
     seconds: float = 0.0
+    drawn: int = 0  # of the batches drawn at once from the generator's state, those used
     interval_loss: float = 0.0  # sum since the last line of metrics
     interval_count: int = 0  # of how many iterations
     loss: float | None = None  # mean over the last whole interval
@@ -55,6 +56,15 @@ class RunFolder:
                 ) from None
             yield
 
+    def recorded(self) -> dict[str, Any] | None:
+        """The configuration of the run that is here, or None if nothing was trained yet."""
+        known = self.path / "config.json"
+        used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
+        if not (known.exists() and used):
+            return None
+        found = read_json(known)
+        return found if isinstance(found, dict) else {}
+
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
@@ -64,18 +74,15 @@ class RunFolder:
         """
         config = json.loads(json.dumps(config, default=repr))
         commits: list[str] = []
-        known = self.path / "config.json"
-        used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
-        if known.exists() and used:
-            there = read_json(known)
-            if isinstance(there, dict):
-                commits = there.pop("commits", [])
-            if may_grow and isinstance(there, dict) and there.get(may_grow, 0) <= config[may_grow]:
+        there = self.recorded()
+        if there is not None:
+            commits = there.pop("commits", [])
+            if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, config)
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
-        write_json(known, config | {"commits": list(dict.fromkeys([*commits, this_commit()]))})
+        write_json(self.path / "config.json", config | {"commits": list(dict.fromkeys([*commits, this_commit()]))})
 
     def commits(self) -> list[str]:
         """The commits of cavia that trained here."""

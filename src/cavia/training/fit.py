@@ -1,12 +1,12 @@
 """The loop around the meta-step: validation, metrics, checkpoints, resuming, stopping."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from cavia.allocator import keep_freed_memory
@@ -14,7 +14,8 @@ from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, re
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.saving import describe
-from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.tasks.batch import TaskFamily
+from cavia.training.batches import Batches, batches_ahead
 from cavia.training.checkpoint import RunFolder
 from cavia.training.eligible import is_worth_compiling, require_linear_layers
 from cavia.training.events import event_log
@@ -22,10 +23,12 @@ from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.progress import Clock, Show, showing
 from cavia.training.run import ADVICE, FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.settings import FitSettings
+from cavia.training.several import Steps
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes seconds and saves 2 ms or more of a sine step
 WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
+MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit are taken at once
 
 
 def fit(
@@ -115,7 +118,7 @@ def fit(
     with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
         run = _Run(learner, family, iterations, settings, folder, math.inf if minutes is None else 60 * minutes)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler, precision)
-        run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
+        run.take_steps = Steps(run.step, may_fail=compile == "auto")
         run.resume()
         with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
             run.loop(show, log, stop)
@@ -126,7 +129,8 @@ class _Run(Run):
     """The state of one call of `fit`."""
 
     step: MetaStep
-    take_step: Callable[[TaskBatch], Tensor]
+    take_steps: Steps
+    at_once: int = 1  # steps in a call
 
     def __init__(
         self,
@@ -137,47 +141,67 @@ class _Run(Run):
         folder: RunFolder | None,
         seconds: float,
     ):
+        begun = folder.recorded() if folder else None
+        ahead = batches_ahead(family, settings) if begun is None else begun.get("batches_ahead", 1)
         config = {
             "learner": describe(learner),
             "family": describe_tasks(family),
             "iterations": iterations,
             **settings.as_config(),
+            **({"batches_ahead": ahead} if ahead > 1 else {}),
         }
         super().__init__(learner, iterations, seconds, settings.seed, folder, config)
         self.family, self.settings = family, settings
         self.device = device_of(learner)
+        self.batches = Batches(family, settings, self.generator, ahead, self.device)
 
     def extra(self) -> dict[str, dict[str, Tensor]]:
         return {"optimiser": self.step.state()}
 
     def load_extra(self, groups: dict[str, dict[str, Tensor]]) -> None:
         self.step.load_state(groups["optimiser"])
+        self.batches.load_state(self.generator.get_state(), self.state.drawn)
+
+    def random_state(self) -> Tensor:
+        state, self.state.drawn = self.batches.state()
+        return state
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
         clock = Clock(state.seconds, waits=self.device.type != "cpu")
         while self.share < 1:
-            if settings.lr_decay != 1 or settings.cooldown:
-                self.step.lr.fill_(settings.lr_at(state.iteration, self.share))
-            batch = self.family.sample(settings.tasks_per_batch, self._support(), settings.query, self.generator)
-            loss = self.take_step(batch.to(self.device)).item()
-            if not math.isfinite(loss):
-                raise Diverged(f"{self.who()}: the loss is {loss} at iteration {state.iteration + 1}; {ADVICE}")
-            state.iteration += 1
-            state.interval_loss += loss
-            state.interval_count += 1
+            losses = self._steps()
+            for number, loss in enumerate(losses, state.iteration + 1):
+                if not math.isfinite(loss):
+                    raise Diverged(f"{self.who()}: the loss is {loss} at iteration {number}; {ADVICE}")
+                state.interval_loss += loss
+            state.iteration += len(losses)
+            state.interval_count += len(losses)
             state.seconds = clock.seconds()
             if state.iteration % settings.every == 0 or self.share >= 1:
                 log(self._record())
             if clock.time_to_show() or self.share >= 1:
-                show(clock.progress(state.iteration, self.iterations, loss, state.score, self.share))
+                show(clock.progress(state.iteration, self.iterations, losses[-1], state.score, self.share))
             if stop.made and self.share < 1:
                 raise Interrupted(self.stopped())
 
-    def _support(self) -> int:
-        """The number of support points of the next batch."""
-        counts = self.settings.support_counts
-        return counts[0] if len(counts) == 1 else counts[int(torch.randint(len(counts), (), generator=self.generator))]
+    def _steps(self) -> list[float]:
+        """The losses of the next steps: as many as fit into a moment, up to the next line of metrics."""
+        state, settings = self.state, self.settings
+        block, first = self.batches.following()
+        left = min(settings.every - state.iteration % settings.every, self.iterations - state.iteration)
+        count = min(self.at_once, left, block.count - first)
+        late = state.seconds / self.seconds
+        rates = [
+            settings.lr_at(number, max(number / self.iterations, late))
+            for number in range(state.iteration, state.iteration + count)
+        ]
+        begin = time.perf_counter()
+        losses = self.take_steps(block, first, rates).tolist()
+        self.batches.used += count
+        is_quick = self.take_steps.loops and time.perf_counter() - begin < MOMENT
+        self.at_once = min(2 * self.at_once, block.count) if is_quick else max(1, self.at_once // 2)
+        return losses
 
     def _record(self) -> dict[str, float]:
         """Validate, write a line of metrics and a checkpoint."""
