@@ -12,6 +12,7 @@ ORDER = [
     "kernels",
     "tasks",
     "envs",
+    "compiler",
     "models",
     "learners",
     "store",

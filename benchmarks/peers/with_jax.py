@@ -114,5 +114,7 @@ class JaxLoop(Jax):
 
 
 def _points(batch: cavia.TaskBatch) -> Points:
-    points = (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
-    return tuple(jnp.asarray(part.numpy()) for part in points)
+    x, y, query_x, query_y = (
+        jnp.asarray(part.numpy()) for part in (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
+    )
+    return x, y, query_x, query_y

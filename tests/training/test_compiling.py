@@ -6,7 +6,7 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cavia
-from cavia.training.products import SMALL, CheapProducts
+from cavia.compiler.products import SMALL, CheapProducts
 from cavia.training.step import MetaStep
 
 aten = torch.ops.aten
@@ -223,10 +223,10 @@ def test_a_failed_trace_leaves_the_step_as_it_was():
 
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6,), context=2), data_dependent)
     step = MetaStep(learner, lr=0.01, compiled=True)
-    before = [value.data_ptr() for value in step._tensors()]
+    before = [value.data_ptr() for value in step.tensors()]
     with pytest.raises(Exception, match=r".+"):
         step(cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0)))
-    assert [value.data_ptr() for value in step._tensors()] == before
+    assert [value.data_ptr() for value in step.tensors()] == before
     assert not torch.compiler.is_compiling()
     assert step.count.item() == 0
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import cavia
 from cavia.training.progress import Progress
+from cavia.training.step import MetaStep
 from tests.training.runs import assert_same, lines, make, train, weights
 
 
@@ -28,19 +29,19 @@ def hears_ctrl_c():
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):
     whole = make()
     train(whole, 30, tmp_path / "whole")
-    sampled = []
-    sample = cavia.Sine.sample
+    steps = []
+    take = MetaStep.__call__
 
-    def interrupt(self, tasks, support, query, generator, split="train"):
-        sampled.append(split)
-        if split == "train" and sampled.count("train") == stop_at:
+    def interrupt(self, batch):
+        steps.append(batch)
+        if len(steps) == stop_at:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
-        return sample(self, tasks, support, query, generator, split)
+        return take(self, batch)
 
     part = make()
     with monkeypatch.context() as patch:
-        patch.setattr(cavia.Sine, "sample", interrupt)
+        patch.setattr(MetaStep, "__call__", interrupt)
         with pytest.raises(cavia.Interrupted, match=f"stopped at iteration {stop_at} of 30; run the same again"):
             train(part, 30, tmp_path / "part")
     resumed = make()

@@ -66,7 +66,6 @@ class Learner(nn.Module, ABC):
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
         """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...]."""
 
-    @torch.no_grad()
     def adapt(
         self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, fast: Fast | None = None
     ) -> Fast:
@@ -80,7 +79,8 @@ class Learner(nn.Module, ABC):
         """
         check_points("support", x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
-        fast = self._infer(x, y, mask, steps, fast)
+        with torch.no_grad():
+            fast = self._infer(x, y, mask, steps, fast)
         # What no step has moved is a view of the learner's own parameters.
         return fast if steps else {name: value.clone() for name, value in fast.items()}
 
@@ -120,6 +120,8 @@ class Learner(nn.Module, ABC):
 
     def mean_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
+        if prediction.dtype == torch.bfloat16 and torch.is_autocast_enabled(prediction.device.type):
+            prediction = prediction.float()  # only products are rounded: a logarithm or sum would lose more
         values = self.point_loss(prediction, without_padding(target, mask))
         if values.shape != target.shape[:2]:
             raise CaviaError(
@@ -138,9 +140,11 @@ class Learner(nn.Module, ABC):
 
     def statistics_in(self, fast: Fast) -> Tensor | None:
         """The support points' statistics, if the model needs them."""
-        if self.keeps_statistics and STATISTICS not in fast:
+        if not self.keeps_statistics:
+            return None
+        if STATISTICS not in fast:
             raise CaviaError(f"fast must hold the {STATISTICS} of the support points, as `adapt` returns it")
-        return fast[STATISTICS] if self.keeps_statistics else None
+        return fast[STATISTICS]
 
     def check_mask(self, mask: Tensor | None) -> None:
         """Raise if points are padded, mask [T, N], and the model cannot leave them out."""

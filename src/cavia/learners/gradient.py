@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.learners.base import STATISTICS, Learner
-from cavia.learners.inner import Fast, adapt
+from cavia.learners.inner import Fast, adapt, by_autograd, by_transform
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel, NormedModel
 from cavia.tasks.batch import TaskBatch, shape
@@ -72,18 +72,44 @@ class GradientLearner(Learner):
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
-        fast = self.start(len(x)) if fast is None else fast
-        fast = {name: value for name, value in fast.items() if name != STATISTICS}
-        self._check(x, fast)
+        if fast is None:
+            fast = self.start(len(x))
+        else:
+            fast = {name: value for name, value in fast.items() if name != STATISTICS}
+            self._check(x, fast)
         predict = self.predictor(x)
-        fast = adapt(
-            lambda moved: self.mean_loss(predict(moved), y, mask), fast, self.step_size(), steps, self.first_order
-        )
+
+        def task_losses(moved: Fast) -> Tensor:
+            return self.mean_loss(predict(moved), y, mask)
+
+        gradient = by_autograd if self._only_numbers(x, y) else by_transform
+        fast = adapt(task_losses, fast, self.step_size(), steps, self.first_order, gradient)
         return fast | ({STATISTICS: self._statistics(x, fast)} if self.keeps_statistics else {})
+
+    def _only_numbers(self, x: Tensor, y: Tensor) -> bool:
+        """Whether nobody differentiates, maps or traces the steps on x and y, and autograd can take their gradient."""
+        if torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
+            return False
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # inside vmap, grad, …
+            return False
+        if x.is_inference() or y.is_inference():  # autograd cannot keep them
+            return False
+        modules: list[nn.Module | None] = [self]
+        while modules:  # model.modules() and model.buffers() take several times as long, which shows beside one task
+            module = modules.pop()
+            if module is not None:
+                # A transform refuses to overwrite a buffer, such as running statistics; autograd would not notice.
+                if module._buffers and module is not self:
+                    return False
+                if any(value is not None and value.is_inference() for value in module._parameters.values()):
+                    return False
+                modules += module._modules.values()
+        return True
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
         given = self.statistics_in(fast)
-        fast = {name: value for name, value in fast.items() if value is not given}
+        if given is not None:
+            fast = {name: value for name, value in fast.items() if value is not given}
         self._check(x, fast)
         return self.predictor(x, given)(fast)
 

@@ -18,7 +18,11 @@ def mse(prediction: Tensor, target: Tensor) -> Tensor:
         raise CaviaError(
             f"mse needs prediction and target of one shape, got {list(prediction.shape)} and {list(target.shape)}"
         )
-    return (prediction - target).square().flatten(2).mean(-1)
+    if prediction.dtype == target.dtype:  # one kernel forward and one back
+        errors = functional.mse_loss(prediction, target, reduction="none").flatten(2)
+    else:
+        errors = (prediction - target).square().flatten(2)
+    return errors.squeeze(-1) if errors.shape[-1] == 1 else errors.mean(-1)
 
 
 def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:

@@ -58,8 +58,11 @@ class TaskBatch:
     def split(self, chunk: int) -> "Iterator[TaskBatch]":
         """The tasks in order, at most `chunk` at a time."""
         for start in range(0, len(self), chunk):
-            rows = slice(start, start + chunk)
-            yield self._map(lambda tensor, rows=rows: tensor[rows])
+            yield self.part(start, start + chunk)
+
+    def part(self, start: int, stop: int) -> "TaskBatch":
+        """The tasks from `start` to before `stop`."""
+        return self._map(lambda tensor: tensor[start:stop])
 
     def _map(self, change: Any) -> "TaskBatch":
         tensors = {
@@ -72,7 +75,11 @@ class TaskBatch:
 
 
 class TaskFamily(Protocol):
-    """Whatever tasks are drawn from. The same generator state gives the same tasks."""
+    """Whatever tasks are drawn from. The same generator state gives the same tasks.
+
+    A class that sets `draws_ahead = True` says that its training tasks are independent of each other and small: `fit`
+    may then draw the tasks of many batches in one call, which is cheaper.
+    """
 
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +27,7 @@ class Sine:
     amplitude: tuple[float, float] = (0.1, 5.0)
     phase: tuple[float, float] = (0.0, math.pi)
     x: tuple[float, float] = (-5.0, 5.0)
+    draws_ahead: ClassVar[bool] = True  # see `TaskFamily`
 
     def __post_init__(self) -> None:
         for name in ("amplitude", "phase", "x"):

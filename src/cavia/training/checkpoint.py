@@ -21,6 +21,7 @@ class TrainingState:
 
     iteration: int = 0
     seconds: float = 0.0
+    drawn: int = 0  # of the batches drawn at once from the generator's state, those used
     interval_loss: float = 0.0  # sum since the last line of metrics
     interval_count: int = 0  # of how many iterations
     loss: float | None = None  # mean over the last whole interval

@@ -1,35 +1,35 @@
 """The loop around the meta-step: validation, metrics, checkpoints, resuming, stopping."""
 
 import math
-import warnings
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.modules.conv import _ConvNd
 
 from cavia.allocator import keep_freed_memory
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.saving import describe
-from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.tasks.batch import TaskFamily
+from cavia.training.batches import Batches, batches_ahead
 from cavia.training.checkpoint import RunFolder
+from cavia.training.eligible import is_worth_compiling, require_linear_layers
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
 from cavia.training.kernel import recorded_kernel
 from cavia.training.progress import Clock, Show, showing
 from cavia.training.run import ADVICE, FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.settings import FitSettings
+from cavia.training.several import Steps
 from cavia.training.step import MetaStep
 
 WORTH_COMPILING = 10_000  # iterations: compiling takes seconds and saves 2 ms or more of a sine step
 WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
+MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit are taken at once
 
 
 def fit(
@@ -52,6 +52,7 @@ def fit(
     chunk: int | None = None,
     minutes: float | None = None,
     compile: str | bool = "auto",
+    precision: str = "float32",
     run_dir: str | PathLike[str] | None = None,
     tensorboard: bool = True,
     progress: bool | Show = True,
@@ -76,6 +77,9 @@ def fit(
     compile:             compile the whole step into one graph: True, False, or "auto", if the run is long and it pays,
                          or say why not. What the network and the loss compute must then depend on nothing but
                          their inputs and weights: a Python value that changes between steps stays what it was.
+    precision:           of matrix products in training: "float32", or "bf16", up to twice as fast on processors with
+                         instructions for it, for networks of linear layers. Weights, losses, Adam and validation
+                         stay in float32, and the trained model is used as any other.
     run_dir:             folder for config.json, metrics.jsonl and the checkpoint; a run found there goes on.
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
     progress:            show a bar (lines when not in a terminal), or a function that is given a `Progress`.
@@ -102,10 +106,13 @@ def fit(
         every,
         validation_tasks,
         query if validation_query is None else validation_query,
+        precision,
     )
+    if precision == "bf16":
+        require_linear_layers(learner)
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     is_long = iterations >= WORTH_COMPILING and (minutes is None or minutes >= WORTH_COMPILING_MINUTES)
-    use_compiler = compile is True or (compile == "auto" and is_long and _is_worth_compiling(learner))
+    use_compiler = compile is True or (compile == "auto" and is_long and is_worth_compiling(learner))
     events = run_dir if tensorboard else None
     title = f"{type(learner).__name__} on {type(family).__name__}"
     keep_freed_memory()
@@ -117,8 +124,8 @@ def fit(
         kernel = stack.enter_context(recorded_kernel(learner, folder))
         seconds = math.inf if minutes is None else 60 * minutes
         run = _Run(learner, family, iterations, settings, folder, seconds, kernel)
-        run.step = MetaStep(learner, lr, clip, chunk, use_compiler)
-        run.take_step = run.step.or_uncompiled if compile == "auto" else run.step
+        run.step = MetaStep(learner, lr, clip, chunk, use_compiler, precision)
+        run.take_steps = Steps(run.step, may_fail=compile == "auto")
         run.resume()
         with showing(progress, title) as show, event_log(events, run.state.iteration) as log:
             run.loop(show, log, stop)
@@ -129,7 +136,8 @@ class _Run(Run):
     """The state of one call of `fit`."""
 
     step: MetaStep
-    take_step: Callable[[TaskBatch], Tensor]
+    take_steps: Steps
+    at_once: int = 1  # steps in a call
 
     def __init__(
         self,
@@ -141,48 +149,68 @@ class _Run(Run):
         seconds: float,
         kernel: dict[str, str],
     ):
+        begun = folder.recorded() if folder else None
+        ahead = batches_ahead(family, settings) if begun is None else begun.get("batches_ahead", 1)
         config = {
             "learner": describe(learner),
             "family": describe_tasks(family),
             "iterations": iterations,
             **kernel,
-            **_without_defaults(asdict(settings)),
+            **settings.as_config(),
+            **({"batches_ahead": ahead} if ahead > 1 else {}),
         }
         super().__init__(learner, iterations, seconds, settings.seed, folder, config)
         self.family, self.settings = family, settings
         self.device = device_of(learner)
+        self.batches = Batches(family, settings, self.generator, ahead, self.device)
 
     def extra(self) -> dict[str, dict[str, Tensor]]:
         return {"optimiser": self.step.state()}
 
     def load_extra(self, groups: dict[str, dict[str, Tensor]]) -> None:
         self.step.load_state(groups["optimiser"])
+        self.batches.load_state(self.generator.get_state(), self.state.drawn)
+
+    def random_state(self) -> Tensor:
+        state, self.state.drawn = self.batches.state()
+        return state
 
     def loop(self, show: Show, log: Callable[[dict[str, float]], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
         clock = Clock(state.seconds, waits=self.device.type != "cpu")
         while self.share < 1:
-            if settings.lr_decay != 1 or settings.cooldown:
-                self.step.lr.fill_(settings.lr_at(state.iteration, self.share))
-            batch = self.family.sample(settings.tasks_per_batch, self._support(), settings.query, self.generator)
-            loss = self.take_step(batch.to(self.device)).item()
-            if not math.isfinite(loss):
-                raise Diverged(f"{self.who()}: the loss is {loss} at iteration {state.iteration + 1}; {ADVICE}")
-            state.iteration += 1
-            state.interval_loss += loss
-            state.interval_count += 1
+            losses = self._steps()
+            for number, loss in enumerate(losses, state.iteration + 1):
+                if not math.isfinite(loss):
+                    raise Diverged(f"{self.who()}: the loss is {loss} at iteration {number}; {ADVICE}")
+                state.interval_loss += loss
+            state.iteration += len(losses)
+            state.interval_count += len(losses)
             state.seconds = clock.seconds()
             if state.iteration % settings.every == 0 or self.share >= 1:
                 log(self._record())
             if clock.time_to_show() or self.share >= 1:
-                show(clock.progress(state.iteration, self.iterations, loss, state.score, self.share))
+                show(clock.progress(state.iteration, self.iterations, losses[-1], state.score, self.share))
             if stop.made and self.share < 1:
                 raise Interrupted(self.stopped())
 
-    def _support(self) -> int:
-        """The number of support points of the next batch."""
-        counts = self.settings.support_counts
-        return counts[0] if len(counts) == 1 else counts[int(torch.randint(len(counts), (), generator=self.generator))]
+    def _steps(self) -> list[float]:
+        """The losses of the next steps: as many as fit into a moment, up to the next line of metrics."""
+        state, settings = self.state, self.settings
+        block, first = self.batches.following()
+        left = min(settings.every - state.iteration % settings.every, self.iterations - state.iteration)
+        count = min(self.at_once, left, block.count - first)
+        late = state.seconds / self.seconds
+        rates = [
+            settings.lr_at(number, max(number / self.iterations, late))
+            for number in range(state.iteration, state.iteration + count)
+        ]
+        begin = time.perf_counter()
+        losses = self.take_steps(block, first, rates).tolist()
+        self.batches.used += count
+        is_quick = self.take_steps.loops and time.perf_counter() - begin < MOMENT
+        self.at_once = min(2 * self.at_once, block.count) if is_quick else max(1, self.at_once // 2)
+        return losses
 
     def _record(self) -> dict[str, float]:
         """Validate, write a line of metrics and a checkpoint."""
@@ -218,20 +246,3 @@ class _Run(Run):
         score = sum(result.mean[-1].item() for result in results) / len(results)
         self.keep_if_best(score, results[0].higher_is_better)
         return score
-
-
-def _is_worth_compiling(learner: Learner) -> bool:
-    """Whether a long run is compiled without being told to; warns where only the caller can tell."""
-    own = [module for module in learner.modules() if type(module).__module__.split(".")[0] not in ("torch", "cavia")]
-    if own or callable(learner.loss):
-        what = f"{type(own[0]).__name__} is" if own else "the loss is"
-        why = "say compile=True if it computes the same from the same inputs and weights at every step"
-        warnings.warn(f"the meta-step runs uncompiled: {what} your own code; {why}", stacklevel=3)
-        return False
-    on_cpu = device_of(learner).type == "cpu"
-    return not (on_cpu and any(isinstance(module, _ConvNd) for module in learner.modules()))  # it would be slower
-
-
-def _without_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without a setting that is off and that earlier versions did not have: their run folders go on."""
-    return {name: value for name, value in settings.items() if name != "cooldown" or value}

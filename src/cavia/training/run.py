@@ -94,9 +94,13 @@ class Run(ABC):
 
     def checkpoint(self) -> None:
         if self.folder:
-            generators = {"state": self.generator.get_state(), **_own_random_state()}
+            generators = {"state": self.random_state(), **_own_random_state()}
             groups = {"learner": self.learner.state_dict(), "generator": generators}
             self.folder.save(self.state, groups | self.extra())
+
+    def random_state(self) -> Tensor:
+        """The generator's state for a checkpoint."""
+        return self.generator.get_state()
 
     def who(self) -> str:
         """The learner as messages name it."""

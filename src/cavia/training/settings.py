@@ -1,9 +1,13 @@
 """What makes a training run the run it is: the settings that a run folder is tied to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
+
+PRECISIONS = ("float32", "bf16")
+LATER = {"cooldown": 0.0, "precision": "float32"}  # settings that earlier versions did not have, and what they did
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class FitSettings:
     every: int
     validation_tasks: int
     validation_query: int
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("tasks_per_batch", "lr_decay_every", "every"):
@@ -36,11 +41,16 @@ class FitSettings:
             raise CaviaError(f"cooldown must be a share of the run, from 0 to 1, got {self.cooldown}")
         if not self.support_counts:
             raise CaviaError("support must name at least one number of points, got none")
+        require_one_of("precision", self.precision, PRECISIONS)
 
     @property
     def support_counts(self) -> list[int]:
         """The numbers of support points that a batch may have."""
         return list(self.support) if isinstance(self.support, Sequence) else [self.support]
+
+    def as_config(self) -> dict[str, Any]:
+        """By name, as config.json has them: without those that do what earlier versions did, whose folders go on."""
+        return {name: value for name, value in asdict(self).items() if name not in LATER or value != LATER[name]}
 
     def lr_at(self, iteration: int, share: float) -> float:
         """The outer learning rate after so many iterations, which are this share of the run."""

@@ -1,6 +1,5 @@
 """One outer iteration, written so that the whole of it compiles into one graph."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavia.compiler.compiling import Compiled
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
-from cavia.training.compiling import Compiled
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 
@@ -23,6 +22,7 @@ class MetaStep:
     lr:    outer learning rate β, a tensor that may change between calls.
     clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
+    precision: of the matrix products in the gradient, "float32" or "bf16"; weights and Adam stay as they are.
 
     Adam is written out so that the whole step compiles into one graph, which is what is fast.
     """
@@ -34,8 +34,9 @@ class MetaStep:
         clip: float | None = None,
         chunk: int | None = None,
         compiled: bool = False,
+        precision: str = "float32",
     ):
-        self.learner = learner
+        self.learner, self.precision = learner, precision
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
@@ -50,27 +51,28 @@ class MetaStep:
         self.sizes = [value.numel() for value in self.parameters.values()]  # of the parts of one vector [P] of them all
         self.first_moment = torch.cat([torch.zeros_like(value).flatten() for value in self.parameters.values()])
         self.second_moment = torch.zeros_like(self.first_moment)
-        self._compile(compiled)
+        self.compile(compiled)
 
-    def _compile(self, compiled: bool) -> None:
+    def compile(self, compiled: bool) -> None:
+        """Run as compiled graphs from now on, or not."""
         self.compiled = compiled
 
         def wrap(function: Any) -> Any:
-            return Compiled(function, self._tensors(), self._holding) if compiled else function
+            return Compiled(function, self.tensors(), self.holding) if compiled else function
 
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
         self._update: Callable[[Tensor], None] = wrap(self.update)
 
-    def _tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """All that a step reads and overwrites, apart from the batch."""
         adam = (self.lr, self.count, self.first_moment, self.second_moment)
         return [*adam, *self.parameters.values(), *self.fixed.values()]
 
     @contextmanager
-    def _holding(self, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """These in place of `_tensors`."""
-        own = self._tensors()
+    def holding(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """These in place of `tensors`."""
+        own = self.tensors()
         self._hold(tensors)
         try:
             yield
@@ -90,19 +92,6 @@ class MetaStep:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
             return loss
 
-    def or_uncompiled(self, batch: TaskBatch) -> Tensor:
-        """A step of a compiled run; if it cannot be compiled, warn why and stay uncompiled from then on."""
-        try:
-            return self(batch)
-        except Exception as error:
-            if not self.compiled:
-                raise
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._compile(False)
-            loss = self(batch)  # if the caller's own code was wrong, its error shows here as it is
-            warnings.warn(f"the meta-step could not be compiled and runs uncompiled: {why}", stacklevel=2)
-            return loss
-
     def _step(self, batch: TaskBatch) -> Tensor:
         if self.chunk is None or self.chunk >= len(batch):
             return self._whole(batch)
@@ -117,6 +106,12 @@ class MetaStep:
 
     def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         """The meta-gradient ∇θ of the mean loss over tasks, one vector [P], and that loss."""
+        if self.precision == "float32":
+            return self._gradient_of(batch)
+        with torch.autocast(self.first_moment.device.type, torch.bfloat16, cache_enabled=False):
+            return self._gradient_of(batch)
+
+    def _gradient_of(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling():  # torch.func traces into one graph
 
             def outer_loss(parameters: dict[str, Tensor]) -> Tensor:
@@ -133,16 +128,25 @@ class MetaStep:
 
     def update(self, gradient: Tensor) -> None:
         """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam."""
-        if self.clip is not None:
-            gradient = gradient.clamp(-self.clip, self.clip)
         self.count.add_(1)
-        self.first_moment.lerp_(gradient, 1 - BETA1)
-        self.second_moment.lerp_(gradient.square(), 1 - BETA2)
-        first = self.first_moment / (1 - BETA1**self.count)
-        second = self.second_moment / (1 - BETA2**self.count)
-        change = self.lr * first / (second.sqrt() + EPSILON)
+        warm = (1 - BETA1**self.count, 1 - BETA2**self.count)
+        change, first, second = self.adam(gradient, self.first_moment, self.second_moment, self.lr, *warm)
+        self.first_moment.copy_(first)
+        self.second_moment.copy_(second)
         for parameter, part in zip(self.parameters.values(), change.split(self.sizes), strict=True):
             parameter.sub_(part.view_as(parameter))
+
+    def adam(
+        self, gradient: Tensor, first: Tensor, second: Tensor, rate: Tensor, warm_first: Tensor, warm_second: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What to subtract from θ [P], and the moments [P] after this gradient [P].
+
+        warm_first, warm_second: 1 − β₁ᵗ and 1 − β₂ᵗ at step t, the weight that the gradients so far have in a moment.
+        """
+        if self.clip is not None:
+            gradient = gradient.clamp(-self.clip, self.clip)
+        first, second = first.lerp(gradient, 1 - BETA1), second.lerp(gradient.square(), 1 - BETA2)
+        return rate * (first / warm_first) / ((second / warm_second).sqrt() + EPSILON), first, second
 
     def _gradient_and_update(self, batch: TaskBatch) -> Tensor:
         gradient, loss = self.gradient(batch)

@@ -19,6 +19,7 @@ from cavia.tasks.batch import seeded_generator
 from cavia.tasks.completion import ORDERS, Completion
 from cavia.tasks.datasets import CELEBA
 from cavia.tools.pixels import as_png, with_known_only
+from cavia.training.settings import PRECISIONS
 
 SIZE, PIXELS = CELEBA.size, CELEBA.size**2
 WAVE_BASIS = "wave basis"  # beyond the paper: a better network at the same number of context parameters
@@ -51,9 +52,10 @@ class CompletionSettings(Settings):
     every: int = 500
     validation_tasks: int = 100
     chunk: int = 25
+    precision: str = "float32"  # of matrix products in training; the wave basis solves systems, always in float32
 
     def __post_init__(self) -> None:
-        known: dict[str, Any] = {"methods": COMPARED, "orders": ORDERS, "init": INITS}
+        known: dict[str, Any] = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
         self.check(may_be_zero=("cooldown",), **known)
         for name in ("shots", "query"):
             value = getattr(self, name)
@@ -105,6 +107,7 @@ def fit(settings: CompletionSettings, cell: Cell) -> dict[str, Any]:
         "tasks_per_batch": settings.wave_tasks_per_batch,
         "query": PIXELS,
         "lr": settings.wave_lr,
+        "precision": "float32",
         "chunk": settings.chunk * (PIXELS // cell["known"]),  # memory grows with the known pixels
     }
 

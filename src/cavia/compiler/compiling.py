@@ -18,6 +18,7 @@ class Compiled:
     function: takes a TaskBatch or a tensor, returns a tensor, several or None, and may overwrite its state.
     state:    the tensors that it reads and overwrites, besides the inputs.
     holding:  tensors → a context in which it reads and overwrites these instead.
+    loops:    it is a loop, see `compile_graph`.
 
     The function is traced: it runs once with stand-ins for the tensors, which note what is done with them. Whatever
     else it reads is fixed from then on. Nothing has to be checked when the graph is called, so a call costs little more
@@ -29,17 +30,18 @@ class Compiled:
         function: Callable[[Any], Any],
         state: Sequence[Tensor],
         holding: Callable[[Sequence[Tensor]], AbstractContextManager[None]],
+        loops: bool = False,
     ):
-        self.function, self.state, self.holding = function, list(state), holding
+        self.function, self.state, self.holding, self.loops = function, list(state), holding, loops
         self.graphs: dict[object, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
 
     def __call__(self, inputs: TaskBatch | Tensor) -> Any:
-        tensors = _tensors(inputs)
+        tensors = tensors_of(inputs)
         kind = tuple([None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors])
         present = [x for x in tensors if x is not None]
         graph = self.graphs.get(kind)
         if graph is None:
-            compiled = self._compile(present, lambda found: _like(inputs, found))
+            compiled = self._compile(present, lambda found: alike(inputs, found))
             found = compiled([*self.state, *present])
             self.graphs[kind] = compiled.current_callable or compiled  # what follows the first call needs no more
         else:
@@ -47,15 +49,7 @@ class Compiled:
         return found[0] if len(found) == 1 else tuple(found) or None
 
     def _compile(self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]) -> Any:
-        """Inductor's graph, to be called with a list of the state and the inputs."""
-        # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
-        from torch._guards import TracingContext, tracing
-        from torch._inductor import compile_fx, config
-        from torch._inductor.decomposition import select_decomp_table
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        from cavia.training.products import CheapProducts
-
+        """The graph, to be called with a list of the state and the inputs."""
         count = len(self.state)
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -63,38 +57,57 @@ class Compiled:
                 found = self.function(like(tensors[count:]))
             return (found,) if isinstance(found, Tensor) else tuple(found or ())
 
-        trace = make_fx(
-            torch.func.functionalize(function),  # what it overwrites is copied there at the end
-            decomposition_table=select_decomp_table(),
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-        )
-        with _is_compiling():
-            graph = trace(*self.state, *inputs)
-        examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        # On a CPU the kernels of a small step are so short that calling them from Python would show.
-        on_cpu = examples[0].device.type == "cpu"
-        # To go on from the cache should take no trials of the C++ compiler.
-        quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
-        options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start} if on_cpu else {}
-        with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
-            return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
+        return compile_graph(function, [*self.state, *inputs], self.loops)
+
+
+def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor], loops: bool = False) -> Any:
+    """Inductor's graph of function(*tensors), to be called with a list of tensors of the same kinds.
+
+    loops: the function is a loop (`over_batches`) whose steps overwrite nothing; it overwrites tensors at its end only.
+
+    Once it was called, its `current_callable`, if it has one, is the same without what only the first call needs.
+    """
+    # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
+    from torch._guards import TracingContext, tracing
+    from torch._inductor import compile_fx, config
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from cavia.compiler.products import CheapProducts
+    from cavia.compiler.vectors import vectors
+
+    trace = make_fx(
+        function if loops else torch.func.functionalize(function),  # what it overwrites is copied there at the end
+        decomposition_table=select_decomp_table(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
+    with _is_compiling():
+        graph = trace(*tensors)
+    examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    # On a CPU the kernels of a small step are so short that calling them from Python would show.
+    on_cpu = examples[0].device.type == "cpu"
+    # To go on from the cache should take no trials of the C++ compiler.
+    quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
+    options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start, **vectors(graph)} if on_cpu else {}
+    with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):
+        return compile_fx.compile_fx_inner(graph, examples, cpp_wrapper=on_cpu)
 
 
 _seen_by_learners = attrgetter(*(field.name for field in fields(TaskBatch) if field.name != "attributes"))
 
 
-def _tensors(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
+def tensors_of(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
     """What a learner sees of a batch, field by field; or the tensor itself."""
     return (inputs,) if isinstance(inputs, Tensor) else _seen_by_learners(inputs)
 
 
-def _like(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
+def alike(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
     """Inputs of the same kind with these tensors."""
     if isinstance(inputs, Tensor):
         return tensors[0]
     following = iter(tensors)
-    return TaskBatch(*(None if x is None else next(following) for x in _tensors(inputs)))  # type: ignore[arg-type]
+    return TaskBatch(*(None if x is None else next(following) for x in tensors_of(inputs)))  # type: ignore[arg-type]
 
 
 @contextmanager

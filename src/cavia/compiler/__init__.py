@@ -1,0 +1,1 @@
+"""Functions of tensors as compiled graphs: tracing, and a pass over products of matrices."""

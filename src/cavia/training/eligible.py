@@ -1,0 +1,38 @@
+"""Which learners' steps are compiled without being told to, and which may take their products in bf16."""
+
+import warnings
+
+import torch
+from torch.nn import RNNBase
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from cavia.errors import CaviaError
+from cavia.evaluation.evaluate import device_of
+from cavia.learners.base import Learner
+from cavia.learners.newton import GaussNewton
+
+
+def is_worth_compiling(learner: Learner) -> bool:
+    """Whether a long run is compiled without being told to; warns where only the caller can tell."""
+    own = [module for module in learner.modules() if type(module).__module__.split(".")[0] not in ("torch", "cavia")]
+    if own or callable(learner.loss):
+        what = f"{type(own[0]).__name__} is" if own else "the loss is"
+        why = "say compile=True if it computes the same from the same inputs and weights at every step"
+        warnings.warn(f"the meta-step runs uncompiled: {what} your own code; {why}", stacklevel=3)
+        return False
+    on_cpu = device_of(learner).type == "cpu"
+    return not (on_cpu and any(isinstance(module, _ConvNd) for module in learner.modules()))  # it would be slower
+
+
+def require_linear_layers(learner: Learner) -> None:
+    """Raise unless products in bf16 are known to serve: on real pictures the gradient of convolutions was 30 % off."""
+    use = 'use precision="float32"'
+    if isinstance(learner, GaussNewton):
+        raise CaviaError(f"GaussNewton solves linear systems, for which bf16 is too coarse; {use}")
+    unfit = next((module for module in learner.modules() if isinstance(module, _ConvNd | RNNBase | _NormBase)), None)
+    if unfit is not None:
+        raise CaviaError(f'precision="bf16" is for networks of linear layers, not for {type(unfit).__name__}; {use}')
+    other = {parameter.dtype for parameter in learner.parameters()} - {torch.float32}
+    if other:
+        raise CaviaError(f'precision="bf16" is for learners in torch.float32, this one has {other.pop()}; use .float()')
