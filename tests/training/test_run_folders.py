@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import cavia
+from cavia.tensor_file import read_tensors
 from cavia.training.progress import Progress
 from cavia.training.step import MetaStep
 from tests.training.runs import assert_same, lines, make, train, weights
@@ -191,3 +192,40 @@ def test_no_space_leaves_nothing_half_written(tmp_path, monkeypatch):
         train(make(), 20, tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".checkpoint")]
+
+
+def cooled(folder, iterations):
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6,), context=2), "mse")
+    with torch.no_grad():
+        for value in learner.parameters():
+            value.fill_(0.1)
+    cavia.fit(
+        learner, cavia.Sine(), iterations, tasks_per_batch=3, cooldown=0.5, every=7, validation_tasks=0,
+        run_dir=folder, tensorboard=False, progress=False,
+    )  # fmt: skip
+    return learner
+
+
+def test_a_longer_run_goes_on_from_before_its_cooldown(tmp_path):
+    cooled(tmp_path / "grown", 20)
+    assert (tmp_path / "grown" / "before-cooldown.safetensors").exists()
+    grown, whole = cooled(tmp_path / "grown", 40), cooled(tmp_path / "whole", 40)
+    for ours, theirs in zip(grown.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    kept, _ = read_tensors(tmp_path / "grown" / "before-cooldown.safetensors")
+    expected, _ = read_tensors(tmp_path / "whole" / "before-cooldown.safetensors")
+    assert all(torch.equal(kept[name], value) for name, value in expected.items())
+    lines_of_both = [lines(tmp_path / name) for name in ("grown", "whole")]
+    assert [line["iteration"] for line in lines_of_both[0]] == [line["iteration"] for line in lines_of_both[1]]
+
+
+def test_a_checkpoint_is_never_many_minutes_old(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr("cavia.training.run.CHECKPOINT_AFTER", 0.0)
+    save = cavia.training.checkpoint.RunFolder.save
+    monkeypatch.setattr(
+        "cavia.training.checkpoint.RunFolder.save",
+        lambda self, state, groups: (written.append(state.iteration), save(self, state, groups)),
+    )
+    cooled(tmp_path, 6)
+    assert set(written) == {1, 2, 3, 4, 5, 6}

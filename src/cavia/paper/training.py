@@ -23,7 +23,12 @@ from cavia.training.fit_policy import fit_policy
 from cavia.training.run import describe_tasks
 from cavia.training.trpo import TrustRegion
 
-KEPT = ("config.json", "metrics.jsonl", "checkpoint.safetensors")  # of a training that is taken over
+KEPT = (
+    "config.json",
+    "metrics.jsonl",
+    "checkpoint.safetensors",
+    "before-cooldown.safetensors",
+)  # of a training that is taken over
 
 
 def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -> CellResult:
@@ -95,7 +100,8 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
             mine.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(dir=mine.parent, prefix=".adopted."))
             for name in KEPT:
-                shutil.copy(theirs / name, temporary)
+                if (theirs / name).exists():
+                    shutil.copy(theirs / name, temporary)
             try:
                 temporary.rename(mine)
             except OSError:  # another process was faster

@@ -37,6 +37,7 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self.checkpoint = path / "checkpoint.safetensors"
+        self.before_cooldown = path / "before-cooldown.safetensors"  # where a run that is made longer goes on from
         self.metrics = path / "metrics.jsonl"
 
     @contextmanager
@@ -62,6 +63,15 @@ class RunFolder:
             return None
         found = read_json(known)
         return found if isinstance(found, dict) else {}
+
+    def keep_before_cooldown(self) -> None:
+        """Keep a copy of the checkpoint as it is."""
+        write_atomically(self.before_cooldown, self.checkpoint.read_bytes())
+
+    def go_back_before_cooldown(self) -> None:
+        """Make that copy the checkpoint again, if there is one: the steps since then had smaller and smaller rates."""
+        if self.before_cooldown.exists():
+            self.before_cooldown.replace(self.checkpoint)
 
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.

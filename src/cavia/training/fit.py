@@ -179,6 +179,7 @@ class _Run(Run):
         state, settings = self.state, self.settings
         clock = Clock(state.seconds, waits=self.device.type != "cpu")
         while self.share < 1:
+            self._keep_before_cooldown()
             losses = self._steps()
             for number, loss in enumerate(losses, state.iteration + 1):
                 if not math.isfinite(loss):
@@ -189,16 +190,29 @@ class _Run(Run):
             state.seconds = clock.seconds()
             if state.iteration % settings.every == 0 or self.share >= 1:
                 log(self._record())
+            self.checkpoint_if_late()
             if clock.time_to_show() or self.share >= 1:
                 show(clock.progress(state.iteration, self.iterations, losses[-1], state.score, self.share))
             if stop.made and self.share < 1:
                 raise Interrupted(self.stopped())
+
+    def _keep_before_cooldown(self) -> None:
+        """Keep a checkpoint of the moment at which the outer rate begins to fall."""
+        folder, cooldown = self.folder, self.settings.cooldown
+        if not folder or not cooldown or folder.before_cooldown.exists():
+            return
+        if 0.98 < (1 - self.share) / cooldown <= 1:  # has just begun: time is met by chance only
+            self.checkpoint()
+            folder.keep_before_cooldown()
 
     def _steps(self) -> list[float]:
         """The losses of the next steps: as many as fit into a moment, up to the next line of metrics."""
         state, settings = self.state, self.settings
         block, first = self.batches.following()
         left = min(settings.every - state.iteration % settings.every, self.iterations - state.iteration)
+        cooldown_at = math.ceil((1 - settings.cooldown) * self.iterations)
+        if state.iteration < cooldown_at:
+            left = min(left, cooldown_at - state.iteration)
         count = min(self.at_once, left, block.count - first)
         late = state.seconds / self.seconds
         rates = [

@@ -140,6 +140,7 @@ class _Run(Run):
                 self.folder.append_metrics(line)
                 if state.iteration % self.settings["every"] == 0 or at_end:
                     self.checkpoint()
+                self.checkpoint_if_late()
             if clock.time_to_show() or at_end:
                 show(clock.progress(state.iteration, self.iterations, 0.0, state.score, self.share, _shown(line)))
             if stop.made and self.share < 1:

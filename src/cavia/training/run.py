@@ -1,6 +1,7 @@
 """What every training run does, whatever its outer step: resume, keep the best model, checkpoint, stop."""
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from cavia.learners.base import Learner
 from cavia.tasks.batch import seeded_generator
 from cavia.training.checkpoint import RunFolder, TrainingState
 
+CHECKPOINT_AFTER = 150.0  # seconds: what a crash costs at most, and the validation after it
 ADVICE = "try a smaller inner_lr or lr"
 
 
@@ -49,7 +51,11 @@ class Run(ABC):
         self.generator = seeded_generator(seed, "train")
         self.state = TrainingState()
         self.folder = folder
+        self._saved = time.monotonic()
         if folder:
+            begun = folder.recorded()
+            if begun is not None and begun.get("iterations", iterations) < iterations:
+                folder.go_back_before_cooldown()
             folder.claim(config, may_grow="iterations")
 
     @abstractmethod
@@ -97,6 +103,12 @@ class Run(ABC):
             generators = {"state": self.random_state(), **_own_random_state()}
             groups = {"learner": self.learner.state_dict(), "generator": generators}
             self.folder.save(self.state, groups | self.extra())
+            self._saved = time.monotonic()
+
+    def checkpoint_if_late(self) -> None:
+        """Write a checkpoint if the last one is minutes old."""
+        if self.folder and time.monotonic() - self._saved > CHECKPOINT_AFTER:
+            self.checkpoint()
 
     def random_state(self) -> Tensor:
         """The generator's state for a checkpoint."""
