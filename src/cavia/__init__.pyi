@@ -5,6 +5,7 @@ from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from .evaluation.returns import evaluate_returns as evaluate_returns
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
+from .learners.compiled import compiled as compiled
 from .learners.gradient import (
     ANIL as ANIL,
     CAVIA as CAVIA,

@@ -152,6 +152,9 @@ class Learner(nn.Module, ABC):
                 "task the same number of points and no mask"
             )
 
+    def check_targets(self, y: Tensor) -> None:
+        """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""
         from cavia.learners.saving import save
