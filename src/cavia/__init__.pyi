@@ -12,11 +12,11 @@ from .learners.gradient import (
     MAML as MAML,
     CaviaMAML as CaviaMAML,
     MetaSGD as MetaSGD,
-    Reptile as Reptile,
 )
 from .learners.inner import adapt as adapt
 from .learners.metric import MatchingNets as MatchingNets, ProtoNets as ProtoNets
 from .learners.newton import GaussNewton as GaussNewton
+from .learners.reptile import Reptile as Reptile
 from .learners.saving import load as load
 from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis

@@ -11,9 +11,6 @@ def obstacle(module: nn.Module, loss: object) -> str | None:
             return f"{type(one).__name__} is your own code, which may compute other things at other times"
     if callable(loss):
         return "the loss is your own code, which may compute other things at other times"
-    recurrent = any(isinstance(one, nn.RNNBase) for one in module.modules())
-    if recurrent:
-        return "recurrent layers keep a list of their weights, which a graph would not see change"
     on_cpu = all(value.device.type == "cpu" for value in (*module.parameters(), *module.buffers()))
     if on_cpu and any(isinstance(one, _ConvNd) for one in module.modules()):
         return "convolutions are slower compiled than as they are on a processor"

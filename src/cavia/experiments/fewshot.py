@@ -15,8 +15,9 @@ from cavia.experiments.base import Cell, Data, Experiment, Place, Result, Settin
 from cavia.experiments.fewshot_summary import omniglot_summary, table3_summary
 from cavia.experiments.training import fit_cell
 from cavia.learners.base import Learner
-from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD
 from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.learners.reptile import Reptile
 from cavia.models.convnet import NORMS, SHRINKS, ConvNet
 from cavia.tasks.batch import TaskBatch, seeded_generator
 from cavia.tasks.episodes import Episodes

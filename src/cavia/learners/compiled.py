@@ -26,7 +26,7 @@ def compiled(learner: Learner) -> Learner:
 
     It takes the same calls and returns the same but for rounding; its predictions carry no gradient. The first call
     with a new kind of inputs compiles a graph, which takes seconds. Numbers of tasks and points are rounded up to the
-    next of 1, 2, 4, 8, 16, 24, 32, 48, 64, … and the rest is padding, so a service meets few kinds; call it once with
+    next of 1, 2, 4, 8, 12, 16, 24, 32, 48, … and the rest is padding, so a service meets few kinds; call it once with
     the numbers that you expect before it is in use. Networks with batch norm have a graph for each number of points.
 
     The learner itself stays as it is, and may be trained further: graphs read its weights at every call and follow

@@ -5,10 +5,10 @@ from torch import Tensor
 
 
 def rounded(number: int) -> int:
-    """The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, … that is not smaller."""
+    """The next of 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, … that is not smaller."""
     power = 1 << (number - 1).bit_length()
     between = power * 3 // 4
-    return between if power > 16 and number <= between else power
+    return between if power > 8 and number <= between else power
 
 
 def fillers(value: Tensor, tasks: int, points: int | None = None) -> list[tuple[Tensor, int]]:
