@@ -142,6 +142,44 @@ def test_several_threads_share_it(sine):
     assert wrong == []
 
 
+def test_calls_do_not_wait_while_another_kind_is_compiled(sine, monkeypatch):
+    learner, compiled = sine
+    assert_same(compiled, learner)
+    compiling, go_on = threading.Event(), threading.Event()
+
+    def blocked(*_):
+        monkeypatch.setattr(torch.compiler, "_is_compiling_flag", True)
+        compiling.set()
+        assert go_on.wait(60)
+        raise KeyboardInterrupt  # nothing that would leave the learner uncompiled
+
+    def serve():
+        with pytest.raises(KeyboardInterrupt):
+            compiled.adapt(*points(learner, 1, 100)[:2])
+
+    monkeypatch.setattr(graphs, "compile_graph", blocked)
+    other = threading.Thread(target=serve)
+    other.start()
+    assert compiling.wait(60)
+    monkeypatch.setattr(compiled.graphs, "as_it_is", None)  # which would wait
+    try:
+        assert_same(compiled, learner)
+    finally:
+        go_on.set()
+        other.join()
+
+
+def test_other_modules_need_other_graphs():
+    learner = make("CAVIA", torch.float32)
+    compiled = cavia.compiled(learner)
+    x, y, _ = points(learner)
+    compiled.adapt(x, y)
+    learner.model.layers[1] = torch.nn.Linear(6, 1)
+    with pytest.raises(cavia.CaviaError, match=r"were replaced since it was compiled; call cavia\.compiled again"):
+        compiled.adapt(x, y)
+    assert_same(cavia.compiled(learner), learner)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

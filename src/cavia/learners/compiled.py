@@ -16,7 +16,7 @@ from cavia.learners.inner import Fast
 from cavia.learners.padding import fillers, first_points, rounded
 from cavia.tasks.batch import TaskBatch, check_points
 
-MOST_TASKS = 64  # in one call of a graph on a processor: of more, what a layer returns does not stay in its cache
+MOST_TASKS = 128  # in one call of a graph on a processor; larger calls are no faster
 MOST_STEPS = 10  # in one graph; more are taken one by one
 PREDICTION = "prediction"
 

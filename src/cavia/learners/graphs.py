@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cavia.compiler.compiling import compile_graph
+from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
 
@@ -62,6 +63,10 @@ class Graphs:
         self.graphs: dict[Hashable, Graph] = {}
         self.plans: dict[Hashable, Plan] = {}
         self.modules = list(learner.modules())
+        first = {
+            id(child): (module._modules, name) for module in self.modules for name, child in module._modules.items()
+        }
+        self.children = [first[id(module)] for module in self.modules[1:]]
         places = {
             f"{path}.{name}" if path else name: (held, name)
             for path, module in learner.named_modules()
@@ -77,7 +82,9 @@ class Graphs:
 
     def key(self, what: Hashable, values: Sequence[Tensor]) -> Hashable | None:
         """The same for values of the same kinds; None for such as no graph takes."""
-        if torch._C._functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling():
+        if [held[name] for held, name in self.children] != self.modules[1:]:
+            raise CaviaError("modules of the learner were replaced since it was compiled; call cavia.compiled again")
+        if torch._C._functorch.peek_interpreter_stack() is not None or torch.compiler.is_dynamo_compiling():
             return None  # inside vmap, grad, …
         kinds: list[Hashable] = [what, tuple([module.training for module in self.modules])]
         for value in values:
