@@ -84,7 +84,7 @@ def measure(budget: Budget, folder: Path) -> dict[str, Any]:
         "machine": machine(),
         "missing_peers": missing(),
         "steps": {name: step(name) for name in budget.works},
-        "adapting": measured("adapting.py", *rounds, *seconds),
+        "adapting": measured("adapting.py", *rounds, *seconds, *without),
         "growth": measured("growth.py", "--largest", str(budget.largest), *rounds, *seconds)["axes"],
         "startup": measured("startup.py", *rounds, *starts, *without),
     }

@@ -5,17 +5,18 @@ from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from .evaluation.returns import evaluate_returns as evaluate_returns
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
+from .learners.compiled import compiled as compiled
 from .learners.gradient import (
     ANIL as ANIL,
     CAVIA as CAVIA,
     MAML as MAML,
     CaviaMAML as CaviaMAML,
     MetaSGD as MetaSGD,
-    Reptile as Reptile,
 )
 from .learners.inner import adapt as adapt
 from .learners.metric import MatchingNets as MatchingNets, ProtoNets as ProtoNets
 from .learners.newton import GaussNewton as GaussNewton
+from .learners.reptile import Reptile as Reptile
 from .learners.saving import load as load
 from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis

@@ -53,6 +53,8 @@ def test_quick_writes_page_numbers_and_plot(in_this_process, monkeypatch, tmp_pa
         assert row["largest_difference"] < 1e-4
     assert found["growth"].keys() == {"tasks", "inner steps", "context", "width"}
     assert found["adapting"]["tasks"].keys() == {"1", "100", "10000"}
+    for rows in found["adapting"]["tasks"].values():
+        assert rows.keys() == {peers.RECIPE, "cavia at 3587be9", peers.EAGER}
     page = (tmp_path / "out" / "bench.md").read_text()
     assert all(f"| {name} |" in page for name in rows)
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")

@@ -134,6 +134,7 @@ def test_the_start_is_a_copy_of_the_parameters():
         for parameter in learner.parameters():
             parameter.add_(1)
     assert all(torch.equal(fast[name], before[name]) for name in fast)
+    assert not any(value.requires_grad for value in fast.values())
 
 
 @each_learner

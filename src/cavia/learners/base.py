@@ -81,8 +81,8 @@ class Learner(nn.Module, ABC):
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
         with torch.no_grad():
             fast = self._infer(x, y, mask, steps, fast)
-        # What no step has moved is a view of the learner's own parameters.
-        return fast if steps else {name: value.clone() for name, value in fast.items()}
+            # What no step has moved is a view of the learner's own parameters.
+            return fast if steps else {name: value.clone() for name, value in fast.items()}
 
     def interpolate(self, fast_a: Fast, fast_b: Fast, n: int) -> Fast:
         """`n` tasks on the straight line from one to another, both included.
@@ -153,6 +153,9 @@ class Learner(nn.Module, ABC):
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"
             )
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""

@@ -1,6 +1,7 @@
 """Every method that adapts by gradient, as a choice of what moves, how far, and what the outer loop trains."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,10 +9,10 @@ from torch import Tensor, nn
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.learners.base import STATISTICS, Learner
-from cavia.learners.inner import Fast, adapt, by_autograd, by_transform
-from cavia.learners.losses import PointLoss, without_padding
+from cavia.learners.inner import Fast, by_autograd, by_transform, descend, only_numbers
+from cavia.learners.losses import PointLoss, mean_slope, mse, mse_slope
 from cavia.models.base import ContextModel, NormedModel
-from cavia.tasks.batch import TaskBatch, shape
+from cavia.tasks.batch import shape
 
 CONTEXT = "context"  # the name of φ among the fast parameters; weights have their names in the model
 
@@ -77,34 +78,30 @@ class GradientLearner(Learner):
         else:
             fast = {name: value for name, value in fast.items() if name != STATISTICS}
             self._check(x, fast)
-        predict = self.predictor(x)
-
-        def task_losses(moved: Fast) -> Tensor:
-            return self.mean_loss(predict(moved), y, mask)
-
-        gradient = by_autograd if self._only_numbers(x, y) else by_transform
-        fast = adapt(task_losses, fast, self.step_size(), steps, self.first_order, gradient)
+        fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
         return fast | ({STATISTICS: self._statistics(x, fast)} if self.keeps_statistics else {})
 
-    def _only_numbers(self, x: Tensor, y: Tensor) -> bool:
-        """Whether nobody differentiates, maps or traces the steps on x and y, and autograd can take their gradient."""
-        if torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
-            return False
-        if torch._C._functorch.peek_interpreter_stack() is not None:  # inside vmap, grad, …
-            return False
-        if x.is_inference() or y.is_inference():  # autograd cannot keep them
-            return False
-        modules: list[nn.Module | None] = [self]
-        while modules:  # model.modules() and model.buffers() take several times as long, which shows beside one task
-            module = modules.pop()
-            if module is not None:
-                # A transform refuses to overwrite a buffer, such as running statistics; autograd would not notice.
-                if module._buffers and module is not self:
-                    return False
-                if any(value is not None and value.is_inference() for value in module._parameters.values()):
-                    return False
-                modules += module._modules.values()
-        return True
+    def _gradient(self, x: Tensor, y: Tensor, mask: Tensor | None) -> Callable[[Fast], Fast]:
+        """fast → the gradient of the summed losses on x and y, by the cheapest means that serve."""
+        numbers = only_numbers(self, x, y)
+        if numbers and self._has_closed_form:
+            model: Any = self.model
+            features, slope = model.stem(x), mean_slope(mse_slope, y, mask)
+            return lambda fast: {CONTEXT: model.context_gradient(features, fast[CONTEXT], slope)}
+        predict = self.predictor(x)
+
+        def task_losses(fast: Fast) -> Tensor:
+            return self.mean_loss(predict(fast), y, mask)
+
+        return partial(by_autograd if numbers else by_transform, task_losses)
+
+    @property
+    def _has_closed_form(self) -> bool:
+        """Whether the gradient is that of squared errors by the context of an MLP, with no code of one's own in it."""
+        kind = type(self)
+        is_ours = kind.mean_loss is Learner.mean_loss and kind.predictor is GradientLearner.predictor
+        known = is_ours and self.point_loss is mse and self.fast_names == (CONTEXT,)
+        return known and getattr(self.model, "is_plain", False)
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
         given = self.statistics_in(fast)
@@ -207,7 +204,7 @@ class MAML(GradientLearner):
         inner_steps: int = 1,
         first_order: bool = False,
     ):
-        super().__init__(model, loss, _all_rates(model, inner_lr), inner_steps, first_order, learn_init=True)
+        super().__init__(model, loss, all_rates(model, inner_lr), inner_steps, first_order, learn_init=True)
         self.inner_lr = inner_lr
 
 
@@ -256,7 +253,7 @@ class MetaSGD(GradientLearner):
             raise CaviaError(f'MetaSGD: adapts must be "weights" or "context", got {adapts!r}')
         if adapts == "context":
             _require_context("MetaSGD", model)
-        rates = {CONTEXT: inner_lr} if adapts == "context" else _all_rates(model, inner_lr)
+        rates = {CONTEXT: inner_lr} if adapts == "context" else all_rates(model, inner_lr)
         trains_start = learn_init or adapts == "weights"
         super().__init__(model, loss, rates, inner_steps, first_order, trains_start, learn_rates=True)
         self.inner_lr, self.learn_init, self.adapts = inner_lr, learn_init, adapts
@@ -276,52 +273,12 @@ class CaviaMAML(GradientLearner):
         learn_init: bool = False,
     ):
         _require_context("CaviaMAML", model)
-        rates = _all_rates(model, weights_lr) | {CONTEXT: inner_lr}
+        rates = all_rates(model, weights_lr) | {CONTEXT: inner_lr}
         super().__init__(model, loss, rates, inner_steps, first_order, learn_init)
         self.inner_lr, self.weights_lr, self.learn_init = inner_lr, weights_lr, learn_init
 
 
-class Reptile(GradientLearner):
-    """All weights adapt; the outer loop moves θ towards the adapted weights instead of differentiating through.
-
-    In training, a task adapts on its support and query points together, each step on other ones: step i of n takes
-    every n-th point from the i-th on. What minibatches of a task agree on is what Reptile learns from (Nichol et al.,
-    2018); with one inner step, or all steps on the same points, it would train on all tasks at once.
-    """
-
-    def __init__(self, model: ContextModel, loss: str | PointLoss, inner_lr: float = 0.01, inner_steps: int = 5):
-        super().__init__(model, loss, _all_rates(model, inner_lr), inner_steps, first_order=True, learn_init=True)
-        self.inner_lr = inner_lr
-
-    def forward(self, batch: TaskBatch) -> Tensor:
-        """[T] with the value of each task's loss after adaptation and the gradient (θ − θᵢ) / α."""
-        x = torch.cat([batch.support_x, batch.query_x], 1)
-        y = torch.cat([batch.support_y, batch.query_y], 1)
-        mask = None
-        if batch.support_mask is not None or batch.query_mask is not None:
-            mask = torch.cat([_mask(batch.support_x, batch.support_mask), _mask(batch.query_x, batch.query_mask)], 1)
-        fast: Fast | None = None
-        for step in range(self.inner_steps):
-            fast = self._infer(*self._minibatch(step, x, y, mask), 1, fast)
-        fast = {name: value.detach() for name, value in (fast or {}).items()}
-        losses = self.mean_loss(self.predict(without_padding(x, mask), fast), y, mask).detach()
-        # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
-        start = self._start()
-        pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in start]).sum(0)
-        pull = pull / (2 * self.inner_lr)
-        return losses + (pull - pull.detach())
-
-    def _minibatch(self, step: int, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The points of one inner step in training; all, if a task has fewer than there are steps."""
-        if mask is not None:  # every n-th of the points that count
-            turn = (mask.cumsum(1) - 1) % self.inner_steps == step
-            enough = mask.sum(1, keepdim=True) >= self.inner_steps
-            return x, y, mask & (turn | ~enough)
-        part = slice(step, None, self.inner_steps) if x.shape[1] >= self.inner_steps else slice(None)
-        return x[:, part], y[:, part], None
-
-
-def _all_rates(model: ContextModel, rate: float) -> dict[str, float]:
+def all_rates(model: ContextModel, rate: float) -> dict[str, float]:
     """The same rate for all weights of the model that are not frozen and, if it has one, its context."""
     rates = {name: rate for name, parameter in model.named_parameters() if parameter.requires_grad}
     return rates | {CONTEXT: rate} if getattr(model, "context", 0) else rates
@@ -335,7 +292,3 @@ def _require_context(method: str, model: ContextModel) -> None:
 def _key(name: str) -> str:
     """A parameter's name as a key of nn.ParameterDict, which takes no dots."""
     return name.replace(".", "-")
-
-
-def _mask(x: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask

@@ -14,15 +14,20 @@ PointLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (prediction [T, N, 
 
 def mse(prediction: Tensor, target: Tensor) -> Tensor:
     """Squared error of every point, averaged over its outputs: [T, N, ...] twice → [T, N]."""
+    return _difference(prediction, target).square().flatten(2).mean(-1)
+
+
+def mse_slope(prediction: Tensor, target: Tensor) -> Tensor:
+    """The derivative of every point's `mse` by its prediction: [T, N, ...] twice → [T, N, ...]."""
+    return _difference(prediction, target) * (2 / prediction.shape[2:].numel())
+
+
+def _difference(prediction: Tensor, target: Tensor) -> Tensor:
     if prediction.shape != target.shape:
         raise CaviaError(
             f"mse needs prediction and target of one shape, got {list(prediction.shape)} and {list(target.shape)}"
         )
-    if prediction.dtype == target.dtype:  # one kernel forward and one back
-        errors = functional.mse_loss(prediction, target, reduction="none").flatten(2)
-    else:
-        errors = (prediction - target).square().flatten(2)
-    return errors.squeeze(-1) if errors.shape[-1] == 1 else errors.mean(-1)
+    return prediction - target
 
 
 def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
@@ -90,3 +95,16 @@ def point_weights(mask: Tensor, like: Tensor) -> Tensor:
     """What each point counts in the mean over its task's: mask [T, N] → [T, N], of the type of `like`."""
     running = mask.to(like)
     return running / running.sum(1, keepdim=True).clamp(min=1)
+
+
+def mean_slope(slope: PointLoss, target: Tensor, mask: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The derivative of a task's mean loss by its predictions [T, N, ...], from that of every point's loss."""
+    target = without_padding(target, mask)
+    counts: Tensor | int = max(target.shape[1], 1)
+    if mask is not None:
+        counts = mask.sum(1).clamp(min=1).view(-1, *(1,) * (target.ndim - 1))
+
+    def mean(prediction: Tensor) -> Tensor:
+        return (without_padding(slope(prediction, target), mask) / counts).to(prediction.dtype)
+
+    return mean

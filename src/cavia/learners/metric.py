@@ -47,17 +47,9 @@ class MetricLearner(Learner):
 
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
         """Support points x [T, K, ...] with labels y [T, K] → what queries are compared with; no steps: as if none."""
-        if y.ndim != 2 or y.is_floating_point() or y.is_complex():
-            raise CaviaError(
-                f"{type(self).__name__} needs whole-number labels [tasks, points], got {y.dtype} {shape(y)}"
-            )
+        self.check_targets(y)
         if steps == 0 and fast is not None:
             return fast
-        checked = y.numel() and not torch.compiler.is_compiling()  # a graph cannot look at values
-        if checked and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
-            raise CaviaError(
-                f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
-            )
         labels = y.unsqueeze(-1) == torch.arange(self.ways, device=y.device)  # [T, K, ways]
         labels = labels.to(next(self.parameters()).dtype)
         if mask is not None:
@@ -69,6 +61,18 @@ class MetricLearner(Learner):
         if self.keeps_statistics:
             kept[STATISTICS] = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
         return kept
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise unless y [T, K] are labels from 0 to ways − 1."""
+        if y.ndim != 2 or y.is_floating_point() or y.is_complex():
+            raise CaviaError(
+                f"{type(self).__name__} needs whole-number labels [tasks, points], got {y.dtype} {shape(y)}"
+            )
+        checked = y.numel() and not torch.compiler.is_compiling()  # a graph cannot look at values
+        if checked and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
+            raise CaviaError(
+                f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
+            )
 
     def predict(self, x: Tensor, fast: Fast) -> Tensor:
         """Logits [T, N, ways] of points x [T, N, ...]."""

@@ -11,10 +11,11 @@ from torch import nn
 from cavia.errors import CaviaError, closest
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
-from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD
 from cavia.learners.losses import PointLoss
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.newton import GaussNewton
+from cavia.learners.reptile import Reptile
 from cavia.models.base import ContextModel
 from cavia.models.basis import WaveBasis
 from cavia.models.conditioned import Conditioned

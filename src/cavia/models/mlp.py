@@ -1,7 +1,8 @@
 """Fully connected network with the context concatenated to the input of one or more layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -86,3 +87,31 @@ class MLP(ContextModel):
         for layer in rest:
             h = layer(relu(h), context) if isinstance(layer, Concat) else layer(relu(h))
         return h
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `head` computes what is written here: no class of one's own, no other layers, no hooks."""
+        return type(self) is MLP and all(
+            type(layer) in (Concat, nn.Linear) and not layer._forward_hooks and not layer._forward_pre_hooks
+            for layer in self.layers
+        )
+
+    def context_gradient(self, h: Tensor, context: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
+        """The gradient [T, C] by the context, where slope(p) is that by the prediction p = head(h, context).
+
+        The same as autograd's, in less than half the time where layers are small. Only if the network `is_plain`.
+        """
+        first, *rest = list(self.layers)[self.at[0] :]
+        sums = [first.add_context(h, context)]  # type: ignore[operator]  # what goes into each ReLU
+        for layer in rest:
+            with_context = (context,) if isinstance(layer, Concat) else ()
+            sums.append(layer(relu(sums[-1]), *with_context))
+        back = slope(sums.pop())  # [T, N, outputs]
+        found = torch.zeros_like(context)
+        for layer, before in zip(reversed(rest), reversed(sums), strict=True):
+            weight: Tensor = layer.weight  # type: ignore[assignment]
+            if isinstance(layer, Concat):
+                found += back.sum(1) @ weight[:, -self.context :]
+                weight = weight[:, : -self.context]
+            back = torch.ops.aten.threshold_backward(back @ weight, before, 0)  # of ReLU
+        return found + back.sum(1) @ first.weight[:, -self.context :]  # type: ignore[index]

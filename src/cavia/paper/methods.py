@@ -7,8 +7,9 @@ from typing import Any
 
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
-from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD, Reptile
+from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD
 from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.learners.reptile import Reptile
 from cavia.models.base import ContextModel
 
 

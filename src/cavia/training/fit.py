@@ -13,6 +13,7 @@ from cavia.allocator import keep_freed_memory
 from cavia.errors import CaviaError, Diverged, Interrupted, require_at_least, require_positive
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
+from cavia.learners.compiled import CompiledLearner
 from cavia.learners.saving import describe
 from cavia.tasks.batch import TaskFamily
 from cavia.training.batches import Batches, batches_ahead
@@ -84,6 +85,8 @@ def fit(
     tensorboard:         write events to run_dir too, if TensorBoard is installed.
     progress:            show a bar (lines when not in a terminal), or a function that is given a `Progress`.
     """
+    if isinstance(learner, CompiledLearner):
+        raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")
     require_at_least("iterations", iterations, 1)
     if chunk is not None:
         require_at_least("chunk", chunk, 1)

@@ -1,0 +1,243 @@
+"""A learner at test time whose adaptation and prediction are compiled graphs."""
+
+import warnings
+from collections.abc import Hashable, Sequence
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cavia.compiler.obstacles import obstacle
+from cavia.errors import require_at_least
+from cavia.learners.base import Learner
+from cavia.learners.graphs import MOST_GRAPHS, Function, Graphs, Plan
+from cavia.learners.inner import Fast
+from cavia.learners.padding import fillers, first_points, rounded
+from cavia.tasks.batch import TaskBatch, check_points
+
+MOST_TASKS = 128  # in one call of a graph on a processor; larger calls are no faster
+MOST_STEPS = 10  # in one graph; more are taken one by one
+PREDICTION = "prediction"
+
+
+def compiled(learner: Learner) -> Learner:
+    """The learner for test time: `adapt` and `predict` as compiled graphs, many times faster for few tasks.
+
+    It takes the same calls and returns the same but for rounding; its predictions carry no gradient. The first call
+    with a new kind of inputs compiles a graph, which takes seconds. Numbers of tasks and points are rounded up to the
+    next of 1, 2, 4, 8, 12, 16, 24, 32, 48, … and the rest is padding, so a service meets few kinds; call it once with
+    the numbers that you expect before it is in use. Networks with batch norm have a graph for each number of points.
+
+    The learner itself stays as it is, and may be trained further: graphs read its weights at every call and follow
+    `train()` and `eval()`. Other attributes, such as rates, are those of the first call. Several threads may share it.
+    Where the network cannot be compiled, or is faster as it is, a warning says why, and the learner's own calls run.
+
+    >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
+    >>> service = compiled(learner)
+    >>> fast = service.adapt(torch.rand(1, 10, 1), torch.rand(1, 10, 1))
+    >>> service.predict(torch.rand(1, 7, 1), fast).shape
+    torch.Size([1, 7, 1])
+    """
+    return CompiledLearner(learner.learner if isinstance(learner, CompiledLearner) else learner)
+
+
+class CompiledLearner(Learner):
+    """What `cavia.compiled` returns: the same learner, run as compiled graphs."""
+
+    learner: Learner
+
+    def __init__(self, learner: Learner):
+        nn.Module.__init__(self)
+        self.learner = learner
+        self.graphs = Graphs(learner)
+        self.pads_points = not getattr(learner.model, "mixes_points", False)
+        self.is_plain = self.has_warned = False
+        if why := obstacle(learner, learner.loss):
+            self._stay_plain(why)
+
+    def adapt(
+        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, fast: Fast | None = None
+    ) -> Fast:
+        """As the learner's own."""
+        learner: Any = self._modules["learner"]  # as an attribute it would take longer
+        if self.is_plain:
+            return learner.adapt(x, y, mask, steps, fast)
+        steps = learner.inner_steps if steps is None else steps
+        names = None if fast is None else tuple(fast)
+        values = (x, y, *(() if mask is None else (mask,)), *(() if fast is None else fast.values()))
+        key = self.graphs.key(("adapt", steps, type(steps), names), values)
+        if key in self.graphs.plans:
+            learner.check_targets(y)  # a graph cannot look at values
+            found = self.graphs.run(key, values)
+            if found is not None:
+                return _first(found, x.shape[0])
+        return self._adapt_anew(key, x, y, mask, steps, fast)
+
+    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+        """As the learner's own, without a gradient."""
+        if self.is_plain:
+            return self.learner.predict(x, fast)
+        values = (x, *fast.values())
+        key = self.graphs.key(("predict", *fast), values)
+        if key is None or (torch.is_grad_enabled() and any(value.requires_grad for value in values)):
+            with self.graphs.as_it_is() as plain:
+                return plain.predict(x, fast)
+        found = self.graphs.run(key, values)
+        if found is None:
+            return self._predict_anew(key, x, fast)
+        return _unpadded(found[PREDICTION], x)
+
+    def _adapt_anew(
+        self, key: Hashable | None, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None
+    ) -> Fast:
+        """`adapt` to points of new shapes: the learner's own checks come first."""
+        learner = self.learner
+        check_points("support", x, y, mask)
+        steps = require_at_least("steps", steps, 0)
+        if key is None or not steps or not x.numel() or (mask is not None and not self.pads_points):
+            with self.graphs.as_it_is() as plain:
+                return plain.adapt(x, y, mask, steps, fast)
+        if _too_many(x):
+            parts = [
+                self.adapt(_rows(x, start), _rows(y, start), _rows(mask, start), steps, _rows(fast, start))
+                for start in range(0, len(x), MOST_TASKS)
+            ]
+            return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        if steps > 1 and (steps != learner.inner_steps or steps > MOST_STEPS):
+            for _ in range(steps):
+                fast = self.adapt(x, y, mask, 1, fast)
+            return fast or {}
+        with self.graphs.as_it_is() as plain:
+            result = plain.adapt(x, y, mask, steps, fast)  # if something is wrong, this says so
+        tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
+        own = (x, y) if mask is None else (x, y, mask)
+        given = [] if fast is None else list(fast.values())
+        padding = [fillers(value, tasks, points) for value in own] + [fillers(value, tasks) for value in given]
+        full = first_points(tasks, points, x.shape[1], x.device) if points and mask is None else None
+        function = _adaptation(self.pads_points, steps, None if fast is None else tuple(fast))
+        found = self._compiled(key, ("adapt", steps, *(fast or ())), function, (*own, *given), Plan(padding, full))
+        return result if found is None else _first(found, len(x))
+
+    def _predict_anew(self, key: Hashable, x: Tensor, fast: Fast) -> Tensor:
+        """`predict` for points of new shapes."""
+        fits = x.ndim >= 2 and x.numel() and all(value.shape[:1] == x.shape[:1] for value in fast.values())
+        if fits and _too_many(x):
+            starts = range(0, len(x), MOST_TASKS)
+            return torch.cat([self.predict(_rows(x, start), _rows(fast, start)) for start in starts])
+        with self.graphs.as_it_is() as plain, torch.no_grad():
+            result = plain.predict(x, fast)
+        if not fits:
+            return result
+        tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
+        padding = [fillers(x, tasks, points), *(fillers(value, tasks) for value in fast.values())]
+        found = self._compiled(
+            key, ("predict", *fast), _prediction(tuple(fast)), (x, *fast.values()), Plan(padding, mask=None)
+        )
+        return result if found is None else _unpadded(found[PREDICTION], x)
+
+    def _compiled(
+        self, key: Hashable, what: Hashable, function: Function, values: Sequence[Tensor], plan: Plan
+    ) -> Fast | None:
+        """What the function's graph returns, compiled if there is none yet; None if it cannot be."""
+        try:
+            if not self.graphs.add(key, what, function, values, plan):
+                self._warn(f"it has {MOST_GRAPHS} graphs already; for other numbers of points it runs uncompiled")
+        except Exception as error:
+            self._stay_plain((str(error).strip() or type(error).__name__).splitlines()[0])
+        return self.graphs.run(key, values)
+
+    def _stay_plain(self, why: str) -> None:
+        self.is_plain = True
+        self._warn(f"it runs uncompiled: {why}")
+
+    def _warn(self, what: str) -> None:
+        """Once."""
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn(f"cavia.compiled({type(self.learner).__name__}): {what}", stacklevel=4)
+
+    # What is not for test time, and whatever else a learner has, is the learner's own.
+
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+        return self.learner.infer(x, y, mask, steps, fast)
+
+    def task_losses(self, batch: TaskBatch) -> Tensor:
+        return self.learner.task_losses(batch)
+
+    def forward(self, batch: TaskBatch) -> Tensor:
+        return self.learner(batch)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        self.learner.save(path)
+
+    def train(self, mode: bool = True) -> "CompiledLearner":
+        self.learner.train(mode)
+        return self
+
+    @property
+    def training(self) -> bool:
+        return self.learner.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        """The constructor of nn.Module sets it; `train` is what changes it."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.learner.arguments
+
+    @property
+    def version(self) -> str:
+        return self.learner.version
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name == "learner" else getattr(self.learner, name)
+
+
+def _adaptation(masked: bool, steps: int, names: Sequence[str] | None) -> Function:
+    """`adapt` as a function of x, y, the mask, if there is one, and what is called `names` of each task."""
+
+    def function(learner: Learner, inputs: Sequence[Tensor]) -> Fast:
+        x, y, *rest = inputs
+        mask = rest.pop(0) if masked else None
+        fast = None if names is None else dict(zip(names, rest, strict=True))
+        return learner._infer(x, y, mask, steps, fast)
+
+    return function
+
+
+def _prediction(names: Sequence[str]) -> Function:
+    """`predict` as a function of x and what is called `names` of each task."""
+
+    def function(learner: Learner, inputs: Sequence[Tensor]) -> Fast:
+        x, *values = inputs
+        return {PREDICTION: learner.predict(x, dict(zip(names, values, strict=True)))}
+
+    return function
+
+
+def _too_many(x: Tensor) -> bool:
+    return len(x) > MOST_TASKS and x.device.type == "cpu"
+
+
+def _first(found: Fast, tasks: int) -> Fast:
+    """Without the tasks that were padding."""
+    return {name: value if value.shape[0] == tasks else value[:tasks] for name, value in found.items()}
+
+
+def _unpadded(prediction: Tensor, x: Tensor) -> Tensor:
+    """Without the tasks and points that were padding: as many as x [T, N, ...] has."""
+    tasks, points = x.shape[:2]
+    if prediction.shape[1] != points:
+        prediction = prediction[:, :points]
+    if prediction.shape[0] != tasks:
+        prediction = prediction[:tasks]
+    return prediction.contiguous()
+
+
+def _rows(values: Any, start: int) -> Any:
+    """A part of the tasks of a tensor, or of each tensor of a dict; None of None."""
+    if isinstance(values, dict):
+        return {name: _rows(value, start) for name, value in values.items()}
+    return None if values is None else values[start : start + MOST_TASKS]

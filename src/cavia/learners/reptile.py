@@ -1,0 +1,54 @@
+"""Reptile: no derivative through adaptation, the weights follow the adapted ones."""
+
+import torch
+from torch import Tensor
+
+from cavia.learners.gradient import GradientLearner, all_rates
+from cavia.learners.inner import Fast
+from cavia.learners.losses import PointLoss, without_padding
+from cavia.models.base import ContextModel
+from cavia.tasks.batch import TaskBatch
+
+
+class Reptile(GradientLearner):
+    """All weights adapt; the outer loop moves θ towards the adapted weights instead of differentiating through.
+
+    In training, a task adapts on its support and query points together, each step on other ones: step i of n takes
+    every n-th point from the i-th on. What minibatches of a task agree on is what Reptile learns from (Nichol et al.,
+    2018); with one inner step, or all steps on the same points, it would train on all tasks at once.
+    """
+
+    def __init__(self, model: ContextModel, loss: str | PointLoss, inner_lr: float = 0.01, inner_steps: int = 5):
+        super().__init__(model, loss, all_rates(model, inner_lr), inner_steps, first_order=True, learn_init=True)
+        self.inner_lr = inner_lr
+
+    def forward(self, batch: TaskBatch) -> Tensor:
+        """[T] with the value of each task's loss after adaptation and the gradient (θ − θᵢ) / α."""
+        x = torch.cat([batch.support_x, batch.query_x], 1)
+        y = torch.cat([batch.support_y, batch.query_y], 1)
+        mask = None
+        if batch.support_mask is not None or batch.query_mask is not None:
+            mask = torch.cat([_mask(batch.support_x, batch.support_mask), _mask(batch.query_x, batch.query_mask)], 1)
+        fast: Fast | None = None
+        for step in range(self.inner_steps):
+            fast = self._infer(*self._minibatch(step, x, y, mask), 1, fast)
+        fast = {name: value.detach() for name, value in (fast or {}).items()}
+        losses = self.mean_loss(self.predict(without_padding(x, mask), fast), y, mask).detach()
+        # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
+        start = self._start()
+        pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in start]).sum(0)
+        pull = pull / (2 * self.inner_lr)
+        return losses + (pull - pull.detach())
+
+    def _minibatch(self, step: int, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The points of one inner step in training; all, if a task has fewer than there are steps."""
+        if mask is not None:  # every n-th of the points that count
+            turn = (mask.cumsum(1) - 1) % self.inner_steps == step
+            enough = mask.sum(1, keepdim=True) >= self.inner_steps
+            return x, y, mask & (turn | ~enough)
+        part = slice(step, None, self.inner_steps) if x.shape[1] >= self.inner_steps else slice(None)
+        return x[:, part], y[:, part], None
+
+
+def _mask(x: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
