@@ -9,20 +9,21 @@ constexpr int MOST_LAYERS = 8;
 // As `kernels/curvature.py` lays it out. A column is a point; `points` is a multiple of TILE.
 struct Curvature {
   int32_t layers, points, threads;
-  int32_t categorical;                // the output's curvature is weighted·(1 − Σ chances·), else of_output and mixed
-  int32_t sizes[MOST_LAYERS + 1];     // inputs of each layer, and the outputs of the last
-  const float* weight[MOST_LAYERS];   // [o][i]
-  const float* inputs[MOST_LAYERS];   // [i][points]
-  const float* turned[MOST_LAYERS];   // [points][i, padded]; null: the gradient by the weights is not wanted
-  const float* by_sums[MOST_LAYERS];  // [o][points], the gradient by the layer's sums; null: the weights' change stays out
-  const float* by_turned[MOST_LAYERS];  // [points][o, padded]; null: likewise for the inputs' change
-  const float* change[MOST_LAYERS];     // [o][i] of the weights; null: they stay
+  int32_t categorical;                    // the gradient by the output changes by of_output·(change − Σ mixed·change),
+                                          // else by of_output·change + mixed·log_std
+  int32_t sizes[MOST_LAYERS + 1];         // inputs of each layer, and the outputs of the last
+  const float* weight[MOST_LAYERS];       // [o][i]
+  const float* inputs[MOST_LAYERS];       // [i][points]
+  const float* turned[MOST_LAYERS];       // [points][i, padded]; null: the gradient by the weights is not wanted
+  const float* by_sums[MOST_LAYERS];      // [o][points], the gradient by the layer's sums; null: left out
+  const float* by_turned[MOST_LAYERS];    // [points][o, padded]; null: left out
+  const float* change[MOST_LAYERS];       // [o][i] of the weights; null: they stay
   const float* bias_change[MOST_LAYERS];  // [o]; null: it stays
-  const float* of_output;                 // [A][points]; with categorical: weighted
-  const float* mixed;                     // [A][points] or null; with categorical: chances
+  const float* of_output;                 // [A][points]
+  const float* mixed;                     // [A][points] or null
   const float* log_std;                   // [A], its change, or null
   float* gradient[MOST_LAYERS];           // [o][i]
-  float* bias_gradient[MOST_LAYERS];      // [o]; of the first layer always written
+  float* bias_gradient[MOST_LAYERS];      // [o]
   float* mixed_sums;                      // [A]
 };
 
@@ -60,7 +61,7 @@ class Share {
           }
           c.gradient[l][(size_t)o * in + i] = sum;
         }
-      for (int o = 0; c.bias_gradient[l] && o < out; o++) {
+      for (int o = 0; o < out; o++) {
         c.bias_gradient[l][o] = 0;
         for (auto& share : shares) c.bias_gradient[l][o] += (*share->biases_[l])[o];
       }
@@ -82,7 +83,8 @@ class Share {
       const float* found = *by_sums_[l];
       const int in = c_.sizes[l], out = c_.sizes[l + 1];
       if (l) {
-        Sums s = {nullptr, {c_.weight[l], 1, in}, out, {found, TILE}, {nullptr, 1, in}, out, {}, columns(c_.inputs[l], at)};
+        Sums s = {nullptr, {c_.weight[l], 1, in}, out, {found, TILE}, {nullptr, 1, in}, out, {}, {}};
+        s.gate = columns(c_.inputs[l], at);
         if (c_.by_sums[l] && c_.change[l]) {
           s.b.data = c_.change[l];
           s.y = columns(c_.by_sums[l], at);

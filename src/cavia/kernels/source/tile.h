@@ -10,12 +10,16 @@ constexpr int BLOCK_VECS = 4;                    // registers
 struct Matrix {
   const float* data;
   int row, column;
+
+  Matrix from(int r) const { return {data + (size_t)r * row, row, column}; }
 };
 
 // Rows of points, `stride` apart.
 struct Rows {
   const float* data;
   size_t stride;
+
+  Rows from(int column) const { return {data + column, stride}; }
 };
 
 template <int ROWS>
@@ -47,15 +51,14 @@ static void sums_block(const Sums& s, int row, int column, float* out) {
   vec sum[ROWS][BLOCK_VECS];
   UNROLL for (int r = 0; r < ROWS; r++)
     UNROLL for (int v = 0; v < BLOCK_VECS; v++) sum[r][v] = s.bias ? all(s.bias[row + r]) : vec{};
-  if (s.a.data)
-    add_product<ROWS>(sum, {s.a.data + (size_t)row * s.a.row, s.a.row, s.a.column}, s.of_a, {s.x.data + column, s.x.stride});
-  if (s.b.data)
-    add_product<ROWS>(sum, {s.b.data + (size_t)row * s.b.row, s.b.row, s.b.column}, s.of_b, {s.y.data + column, s.y.stride});
+  if (s.a.data) add_product<ROWS>(sum, s.a.from(row), s.of_a, s.x.from(column));
+  if (s.b.data) add_product<ROWS>(sum, s.b.from(row), s.of_b, s.y.from(column));
   UNROLL for (int r = 0; r < ROWS; r++)
     UNROLL for (int v = 0; v < BLOCK_VECS; v++) {
+      const int at = column + v * LANES;
       vec value = sum[r][v];
-      if (s.gate.data) value = load(s.gate.data + (row + r) * s.gate.stride + column + v * LANES) > vec{} ? value : vec{};
-      store(out + (size_t)(row + r) * TILE + column + v * LANES, value);
+      if (s.gate.data) value = load(s.gate.data + (row + r) * s.gate.stride + at) > vec{} ? value : vec{};
+      store(out + (size_t)(row + r) * TILE + at, value);
     }
 }
 
