@@ -20,7 +20,7 @@ def built(tmp_path_factory):
     """A library that was really built."""
     path = tmp_path_factory.mktemp("built") / "stem.so"
     load(FLAGS)
-    path.write_bytes((build.cache_folder() / "kernels" / f"stem-{digest(FLAGS)}.so").read_bytes()[:-32])
+    path.write_bytes((build.cache_folder() / "kernels" / f"kernels-{digest(FLAGS)}.so").read_bytes()[:-32])
     return path
 
 
@@ -64,7 +64,7 @@ def test_it_is_built_once(cache, built, tmp_path, monkeypatch):
         assert library() is not None
         forward()
     assert (tmp_path / "log").read_text() == "\n"
-    assert [path.name for path in (cache / "kernels").iterdir()] == [f"stem-{digest(FLAGS)}.so"]
+    assert [path.name for path in (cache / "kernels").iterdir()] == [f"kernels-{digest(FLAGS)}.so"]
 
 
 def test_the_key_knows_source_flags_pytorch_and_processor(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_read_only_cache(cache):
 
 def test_a_damaged_library_is_built_anew(cache, built, tmp_path, monkeypatch):
     (cache / "kernels").mkdir(parents=True)
-    (cache / "kernels" / f"stem-{digest(FLAGS)}.so").write_bytes(built.read_bytes()[:1000])
+    (cache / "kernels" / f"kernels-{digest(FLAGS)}.so").write_bytes(built.read_bytes()[:1000])
     compiler(tmp_path, monkeypatch, f'cp {built} "$out"')
     assert library() is not None
 

@@ -9,6 +9,7 @@ import cavia
 from cavia.kernels import build
 from cavia.kernels.choice import using
 from cavia.tasks.glyphs import synthetic_glyphs
+from tests.training import policies
 from tests.training.runs import assert_same, lines, weights
 
 
@@ -99,3 +100,16 @@ def test_a_run_of_another_network_has_no_entry(tmp_path):
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=2), "mse")
     cavia.fit(learner, cavia.Sine(), 2, run_dir=tmp_path, tensorboard=False, progress=False, validation_tasks=2)
     assert recorded(tmp_path) is None
+
+
+@pytest.mark.parametrize("kernel", ["fused", "plain"])
+@pytest.mark.parametrize("method", ["CAVIA", "MAML"])
+def test_a_policy_goes_on_with_its_kernel_to_the_bit(tmp_path, method, kernel):
+    with using(kernel):
+        whole = policies.make(method)
+        policies.train(whole, 6, tmp_path / "whole")
+        policies.train(policies.make(method), 3, tmp_path / "part")
+    resumed = policies.make(method)
+    policies.train(resumed, 6, tmp_path / "part")
+    assert_same(weights(resumed), weights(whole))
+    assert recorded(tmp_path / "whole") == recorded(tmp_path / "part") == kernel

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import cavia
+from cavia.kernels.choice import using
+from cavia.kernels.curvature import product
 from cavia.learners.acting import MetaBatch, Points
 from cavia.models.policy import Policy
 from cavia.training.jacobian import AutogradJacobian
@@ -102,6 +104,36 @@ def test_what_stands_after_the_end_of_an_episode_does_not_matter(method):
     assert torch.equal(before, PolicyJacobian(learner, batch).pull(torch.ones(3, 20, 4, dtype=torch.float64)))
     batch.support[0].mask[1] = False  # nothing to adapt on
     assert_same(learner, batch)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("products", [0, 10])
+@pytest.mark.parametrize("hidden", [(), (5,), (100, 33), (6, 20, 4, 3)])
+@pytest.mark.parametrize("kind", [GAUSSIAN, CATEGORICAL])
+@pytest.mark.parametrize("method", ["CAVIA", "MAML"])
+def test_the_kernel_equals_autograd_up_to_rounding(method, kind, hidden, products, threads, monkeypatch):
+    learner, calls = make(method, kind, hidden), []
+    monkeypatch.setattr("cavia.training.network_pass.product", lambda *a: calls.append(a) or product(*a))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    batch = episodes(learner.model, 2, count=200)
+    expected = AutogradJacobian(learner, batch)
+    vector = torch.randn(sum(p.numel() for p in learner.parameters()), dtype=torch.float64)
+    truth = (expected.fisher(vector), expected.push(vector), expected.pull(expected.prediction))
+    learner.float()
+    batch = MetaBatch([single(part) for part in batch.support], single(batch.query))
+    errors = []
+    for kernel in ("fused", "plain"):
+        with using(kernel):
+            ours = PolicyJacobian(learner, batch, products)
+            found = (ours.fisher(vector.float()), ours.push(vector.float()), ours.pull(ours.prediction))
+        errors.append([((one - true).norm() / true.norm()).item() for one, true in zip(found, truth, strict=True)])
+        assert bool(calls) == (kernel == "fused" or errors[0] is not errors[-1])
+    assert max(errors[0]) < 1e-5
+    assert errors[0][0] < 3 * errors[1][0] + 1e-7
+
+
+def single(part: Points) -> Points:
+    return Points(part.x.float(), part.y.float(), part.mask)
 
 
 class Own(cavia.GaussianPolicy):

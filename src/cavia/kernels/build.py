@@ -34,13 +34,13 @@ def library() -> ctypes.CDLL | None:
     try:
         return load(FLAGS)
     except CaviaError as error:
-        warnings.warn(f"convolutions run in plain PyTorch, at less than half the speed: {error}", stacklevel=2)
+        warnings.warn(f"our own kernels cannot be used, PyTorch's are slower: {error}", stacklevel=2)
         return None
 
 
 def load(flags: tuple[str, ...]) -> ctypes.CDLL:
     """The kernels built with these flags, from the cache if they are there."""
-    path = cache_folder() / "kernels" / f"stem-{digest(flags)}.so"
+    path = cache_folder() / "kernels" / f"kernels-{digest(flags)}.so"
     if not _is_whole(path):
         build(path, flags)
     try:
@@ -66,7 +66,7 @@ def build(path: Path, flags: tuple[str, ...]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building.") as folder:
             made = Path(folder) / path.name
-            _compile([*compiler, *flags, "-o", str(made), str(SOURCE / "stem.cpp")])
+            _compile([*compiler, *flags, "-o", str(made), *map(str, sorted(SOURCE.glob("*.cpp")))])
             content = made.read_bytes()
     except OSError as error:
         raise CaviaError(

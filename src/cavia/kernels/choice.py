@@ -33,21 +33,26 @@ def available() -> str:
 
 
 def may_fuse(x: Tensor, layers: Layers) -> bool:
-    """Whether the fused stem gives what PyTorch's operations would, here and now.
-
-    It does not for other devices and types, or where x itself wants a gradient, or if somebody looks at the single
-    operations: transforms of torch.func, compilers, counters of operations, automatic casts.
-    """
+    """Whether the fused stem gives what PyTorch's operations would, here and now; not where x wants a gradient."""
     return not x.requires_grad and x.numel() > 0 and _is_float_on_cpu(x) and is_ready(layers)
 
 
 def is_ready(layers: Layers) -> bool:
     """`may_fuse` for pictures that are as they should be."""
+    return may_use(*(part for layer in layers for part in layer))
+
+
+def may_use(*tensors: Tensor) -> bool:
+    """Whether our own kernels give what PyTorch's operations on these tensors would, here and now.
+
+    They do not for other devices and types, or if somebody looks at the single operations: transforms of torch.func,
+    compilers, counters of operations, automatic casts.
+    """
     return (
         _chosen.get() == FUSED
         and not torch._C._are_functorch_transforms_active()
         and not _is_watched()
-        and all(_is_float_on_cpu(part) for layer in layers for part in layer)
+        and all(map(_is_float_on_cpu, tensors))
         and library() is not None
     )
 

@@ -15,6 +15,7 @@ from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.learners.compiled import CompiledLearner
 from cavia.learners.saving import describe
+from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskFamily
 from cavia.training.batches import Batches, batches_ahead
 from cavia.training.checkpoint import RunFolder
@@ -124,7 +125,8 @@ def fit(
             stack.enter_context(folder.lock())
         stop = stack.enter_context(stop_requests())
         stack.enter_context(own_random_numbers(seed))
-        kernel = stack.enter_context(recorded_kernel(learner, folder))
+        has_kernel = isinstance(learner.model, NormedModel) and learner.model.fuses
+        kernel = stack.enter_context(recorded_kernel(has_kernel, folder))
         seconds = math.inf if minutes is None else 60 * minutes
         run = _Run(learner, family, iterations, settings, folder, seconds, kernel)
         run.step = MetaStep(learner, lr, clip, chunk, use_compiler, precision)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,8 @@ from cavia.tasks.batch import seeded_generator
 from cavia.training.checkpoint import RunFolder
 from cavia.training.events import event_log
 from cavia.training.interrupt import StopRequest, stop_requests
+from cavia.training.kernel import recorded_kernel
+from cavia.training.policy_jacobian import PolicyJacobian
 from cavia.training.progress import Clock, Show, showing
 from cavia.training.run import FitResult, Run, describe_tasks, own_random_numbers
 from cavia.training.trpo import TRPO, TrustRegion
@@ -70,7 +72,7 @@ def fit_policy(
     if minutes is not None:
         require_positive("minutes", minutes)
     check_fits(learner, env)
-    settings = {
+    settings: dict[str, Any] = {
         "tasks_per_batch": tasks_per_batch,
         "rollouts": rollouts,
         "discount": discount,
@@ -81,7 +83,12 @@ def fit_policy(
     }
     folder = None if run_dir is None else RunFolder(Path(run_dir))
     keep_freed_memory()
-    with folder.lock() if folder else nullcontext(), stop_requests() as stop, own_random_numbers(seed):
+    with ExitStack() as stack:
+        if folder:
+            stack.enter_context(folder.lock())
+        stop = stack.enter_context(stop_requests())
+        stack.enter_context(own_random_numbers(seed))
+        settings |= stack.enter_context(recorded_kernel(PolicyJacobian.applies_to(learner), folder))
         seconds = math.inf if minutes is None else 60 * minutes
         run = _Run(learner, env, iterations, settings, region or TrustRegion(), folder, seconds)
         run.resume()

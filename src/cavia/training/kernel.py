@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from cavia.errors import CaviaError, require_one_of
 from cavia.kernels.build import library
 from cavia.kernels.choice import FUSED, KERNELS, PLAIN, available, using
-from cavia.learners.base import Learner
-from cavia.models.base import NormedModel
 from cavia.training.checkpoint import RunFolder
 
 
 @contextmanager
-def recorded_kernel(learner: Learner, folder: RunFolder | None) -> Iterator[dict[str, str]]:
+def recorded_kernel(has_kernel: bool, folder: RunFolder | None) -> Iterator[dict[str, str]]:
     """Compute with the kernel of the run that is in the folder, or the best there is; gives its entry for config.json.
 
-    A run folder without the entry is of a network that has no kernel, or older than kernels: it goes on without.
+    has_kernel: whether one was written for what the run computes.
+
+    A run folder without the entry has none, or is older than kernels: it goes on without.
     """
-    if not (isinstance(learner.model, NormedModel) and learner.model.fuses):
+    if not has_kernel:
         yield {}
         return
     there = folder.recorded() if folder else None

@@ -7,12 +7,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from cavia.kernels.curvature import Parts, product, turned
+from cavia.training.policy_heads import Curvature
+
 Layers: TypeAlias = list[tuple[Tensor, Tensor]]  # weight [o, i] and bias [o] of each layer
-
-
-def columns(points: Tensor) -> Tensor:
-    """The points [1, N, i] of one task as columns [i, N]."""
-    return points[0].T.contiguous()
 
 
 class Pass:
@@ -20,49 +18,88 @@ class Pass:
 
     A column is a point: with such long rows, a matrix library is fastest.
 
-    inputs: [i, N] of each layer
-    output: [o, N] of the last
+    fused:   products with a Hessian by our own kernel, which wants whole tiles of points
+    inputs:  [i, N] of each layer
+    output:  [o, N] of the last
+    by_sums: the gradient of a loss by every layer's sums [o, N], if there is one
     """
 
-    def __init__(self, layers: Layers, x: Tensor):
-        self.layers = layers
+    def __init__(self, layers: Layers, x: Tensor, fused: bool):
+        self.layers, self.fused = [(weight.contiguous(), bias) for weight, bias in layers], fused
         self.inputs = [x]
-        for weight, bias in layers[:-1]:
+        for weight, bias in self.layers[:-1]:
             self.inputs.append((weight @ self.inputs[-1]).add_(bias.unsqueeze(1)).relu_())
-        weight, bias = layers[-1]
+        weight, bias = self.layers[-1]
         self.output = (weight @ self.inputs[-1]).add_(bias.unsqueeze(1))
-
-    def first_change(self, change: Layers) -> Tensor:
-        """How the first layer's sums [o, N] change with its weights."""
-        weight, bias = change[0]
-        return (weight @ self.inputs[0]).add_(bias.unsqueeze(1))
-
-    def forward_change(self, first: Tensor, change: Layers | None) -> tuple[list[Tensor], Tensor]:
-        """How the inputs of the layers after the first change, and the output [o, N].
-
-        first:  change of the first layer's sums, [o, N]; may be overwritten
-        change: of the weights of the layers after the first; None: they stay
-        """
-        inputs, sums = [], first
-        for number in range(1, len(self.layers)):
-            inputs.append(self._gated(sums, number))
-            sums = self.layers[number][0] @ inputs[-1]
-            if change is not None:
-                weight, bias = change[number]
-                sums.addmm_(weight, self.inputs[number]).add_(bias.unsqueeze(1))
-        return inputs, sums
+        self.by_sums: list[Tensor] = []
+        self._kept: dict[int, Tensor] = {}  # by_sums as the kernel wants them
 
     def backward(self, at_output: Tensor) -> list[Tensor]:
         """The gradient by every layer's sums [o, N] from the gradient by the output."""
-        found = [at_output]
-        for number in range(len(self.layers) - 1, 0, -1):
-            found.insert(0, self._gated(self.layers[number][0].T @ found[0], number))
-        return found
+        return self._backward(at_output, None, len(self.layers))
 
     def gradient(self, by_sums: Sequence[Tensor]) -> Layers:
         """The gradient by the weights from that by every layer's sums."""
         pairs = zip(by_sums, self.inputs, strict=True)
         return [((h @ delta.T).T if len(h) < len(delta) else delta @ h.T, delta.sum(1)) for delta, h in pairs]
+
+    def push(self, change: Layers) -> Tensor:
+        """How the output [o, N] changes with the weights."""
+        return self._forward(change)[1]
+
+    def hessian(
+        self, curvature: Curvature, change: Layers | Tensor, log_std: Tensor | None, second_from: int
+    ) -> tuple[Layers, Tensor | None]:
+        """How the gradient of a function of output and log_std, by the weights and by log_std, changes with them.
+
+        curvature:   the function's Hessian
+        change:      of the weights, or of the first layer's bias alone, [o]
+        second_from: what the change of a layer's weights or inputs does to the gradient by the other of the two counts
+                     from that layer on; for layers before it, `by_sums` is not looked at
+        """
+        if self.fused:
+            gradients, biases, by_log_std = self._fused(curvature, change, log_std, second_from, True)
+            return list(zip(gradients, biases, strict=True)), by_log_std
+        inputs, output = self._forward(change)
+        by_output, by_log_std = curvature((output, log_std))
+        found = self.gradient(self._backward(by_output, change, second_from))
+        for number in range(second_from, len(self.layers)):
+            found[number][0].addmm_(self.by_sums[number], inputs[number].T)
+        return found, by_log_std
+
+    def first_bias_hessian(
+        self, curvature: Curvature, change: Layers, log_std: Tensor | None, second_from: int
+    ) -> Tensor:
+        """The part of `hessian` that is the change of the gradient by the first layer's bias, [o]."""
+        if self.fused:
+            return self._fused(curvature, change, log_std, second_from, False)[1][0]
+        by_output, _ = curvature((self._forward(change)[1], log_std))
+        return self._backward(by_output, change, second_from)[0].sum(1)
+
+    def _forward(self, change: Layers | Tensor) -> tuple[list[Tensor], Tensor]:
+        """How the inputs of every layer change (the first's do not), and the output [o, N]."""
+        x, inputs = self.inputs[0], [self.inputs[0]]
+        if isinstance(change, Tensor):
+            sums = change.unsqueeze(1).expand(-1, x.shape[1])
+        else:
+            sums = (change[0][0] @ x).add_(change[0][1].unsqueeze(1))
+        for number in range(1, len(self.layers)):
+            inputs.append(self._gated(sums, number))
+            sums = self.layers[number][0] @ inputs[-1]
+            if not isinstance(change, Tensor):
+                weight, bias = change[number]
+                sums.addmm_(weight, self.inputs[number]).add_(bias.unsqueeze(1))
+        return inputs, sums
+
+    def _backward(self, at_output: Tensor, change: Layers | Tensor | None, second_from: int) -> list[Tensor]:
+        """The gradient by every layer's sums from that by the output, or how it changes."""
+        found = [at_output]
+        for number in range(len(self.layers) - 1, 0, -1):
+            sums = self.layers[number][0].T @ found[0]
+            if isinstance(change, list) and number >= second_from:
+                sums.addmm_(change[number][0].T, self.by_sums[number])
+            found.insert(0, self._gated(sums, number))
+        return found
 
     def _gated(self, values: Tensor, number: int) -> Tensor:
         """values [i, N], in place if they are no view, but 0 where the ReLU before that layer is."""
@@ -71,30 +108,32 @@ class Pass:
             return torch.ops.aten.threshold_backward.grad_input(values, inputs, 0, grad_input=values)
         return torch.ops.aten.threshold_backward(values, inputs, 0)
 
+    def _fused(
+        self, curvature: Curvature, change: Layers | Tensor, log_std: Tensor | None, second_from: int, wanted: bool
+    ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+        """How the gradients by weights, if they are wanted, by biases and by log_std change."""
+        nothing: list[Tensor | None] = [None] * len(self.layers)
+        numbers = range(second_from, len(self.layers))
+        parts: dict[str, Parts] = {
+            "weight": [weight for weight, _ in self.layers],
+            "inputs": self.inputs,
+            "turned": self._turned if wanted else nothing,
+            "by_sums": nothing[:second_from] + [self.by_sums[number] for number in numbers],
+            "by_turned": nothing[:second_from] + [self._by_turned(number) for number in numbers] if wanted else nothing,
+            "change": nothing if isinstance(change, Tensor) else [weight.contiguous() for weight, _ in change],
+            "bias_change": [change] if isinstance(change, Tensor) else [bias for _, bias in change],
+        }
+        gradients, biases, sums = product(parts, *curvature.for_kernel(log_std))
+        return gradients, biases, curvature.by_log_std(sums, log_std)
 
-class Descent(Pass):
-    """A pass whose output enters a loss, with the gradient of the loss.
+    @cached_property
+    def _turned(self) -> list[Tensor]:
+        return [turned(h) for h in self.inputs]
 
-    by_sums: the gradient by every layer's sums, [o, N]
-    """
-
-    def __init__(self, layers: Layers, x: Tensor):
-        super().__init__(layers, x)
-        self.by_sums: list[Tensor] = []
-
-    def backward_change(self, at_output: Tensor, change: Layers | None, of_weights_from: int = 1) -> list[Tensor]:
-        """How `by_sums` changes, from the change at the output [o, N].
-
-        change:          of the weights; None: they stay
-        of_weights_from: the change of earlier layers' weights is left out
-        """
-        found = [at_output]
-        for number in range(len(self.layers) - 1, 0, -1):
-            sums = self.layers[number][0].T @ found[0]
-            if change is not None and number >= of_weights_from:
-                sums.addmm_(change[number][0].T, self.by_sums[number])
-            found.insert(0, self._gated(sums, number))
-        return found
+    def _by_turned(self, number: int) -> Tensor:
+        if number not in self._kept:
+            self._kept[number] = turned(self.by_sums[number])
+        return self._kept[number]
 
     # The gradient by the second layer's sums, summed over points where a ReLU before it is open, is all that is needed
     # wherever a change of the first layer's sums is the same for all points, or linear in few inputs.
@@ -107,7 +146,8 @@ class Descent(Pass):
     @cached_property
     def moments(self) -> Tensor:
         """The same times each of the network's inputs and, last, 1: [i, inputs + 1, o]."""
-        times_inputs = [self._gates @ (self.by_sums[1] * x).T for x in self.inputs[0]]
+        gates = self._gates
+        times_inputs = [gates @ (self.by_sums[1] * x).T for x in self.inputs[0]]
         return torch.stack([*times_inputs, self.open_gates], 1)
 
     @property

@@ -24,6 +24,14 @@ class Curvature(ABC):
     def __call__(self, change: Both) -> Both:
         """How the gradient changes with output and log_std; None: it stays."""
 
+    @abstractmethod
+    def for_kernel(self, log_std: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, bool]:
+        """of_output, mixed, log_std and categorical of `cavia.kernels.curvature.product`, for a change of log_std."""
+
+    def by_log_std(self, sums: Tensor, log_std: Tensor | None) -> Tensor | None:
+        """How the gradient by log_std changes, given the sums [A] of that product."""
+        return None
+
 
 class Head(ABC):
     """From the output of the network to predictions [1, N, D]."""
@@ -94,15 +102,19 @@ class GaussianCurvature(Curvature):
 
     def __call__(self, change: Both) -> Both:
         output, log_std = change
-        by_output, by_log_std = output * self.of_output, torch.zeros_like(self.of_log_std)
-        if self.mixed is not None:
-            by_log_std = (output * self.mixed).sum(1)
+        by_output = output * self.of_output
+        if self.mixed is None:
+            return by_output, self.by_log_std(torch.zeros_like(self.of_log_std), log_std)
         if log_std is not None:
-            log_std = log_std * self.is_free
-            by_log_std = by_log_std + self.of_log_std * log_std
-            if self.mixed is not None:
-                by_output.addcmul_(self.mixed, log_std.unsqueeze(1))
-        return by_output, by_log_std * self.is_free
+            by_output.addcmul_(self.mixed, (log_std * self.is_free).unsqueeze(1))
+        return by_output, self.by_log_std((output * self.mixed).sum(1), log_std)
+
+    def for_kernel(self, log_std: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, bool]:
+        return self.of_output, self.mixed, None if log_std is None else log_std * self.is_free, False
+
+    def by_log_std(self, sums: Tensor, log_std: Tensor | None) -> Tensor:
+        own = 0 if log_std is None else self.of_log_std * (log_std * self.is_free)
+        return (own if self.mixed is None else sums + own) * self.is_free
 
 
 class CategoricalHead(Head):
@@ -133,12 +145,14 @@ class CategoricalCurvature(Curvature):
     """The same for loss and divergence: diag(p) − p·pᵀ at every step, with chances p [A, N] and weight [N]."""
 
     def __init__(self, chances: Tensor, weight: Tensor):
-        self.chances, self.weight = chances, weight
+        self.chances, self.weighted = chances, chances * weight
 
     def __call__(self, change: Both) -> Both:
         output, _ = change
-        weighted = self.chances * self.weight
-        return weighted * (output - (self.chances * output).sum(0)), None
+        return self.weighted * (output - (self.chances * output).sum(0)), None
+
+    def for_kernel(self, log_std: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, bool]:
+        return self.weighted, self.chances, None, True
 
 
 HEADS: dict[type[Policy], type[Head]] = {GaussianPolicy: GaussianHead, CategoricalPolicy: CategoricalHead}

@@ -11,15 +11,17 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from cavia.kernels.choice import may_use
+from cavia.kernels.curvature import MOST_LAYERS
 from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA, MAML, GradientLearner
 from cavia.learners.losses import point_weights
 from cavia.models.mlp import MLP
-from cavia.training.inner_loss import InnerLoss, moved
+from cavia.training.inner_loss import InnerLoss, columns, moved
 from cavia.training.jacobian import Jacobian
-from cavia.training.network_pass import Layers, Pass, columns
-from cavia.training.policy_heads import HEADS, Both
+from cavia.training.network_pass import Layers, Pass
+from cavia.training.policy_heads import HEADS
 
 LAYERS, LOG_STD, START = "model.mlp.layers", "model.log_std", "initial_context"  # names of a learner's parameters
 
@@ -84,22 +86,29 @@ class Task(ABC):
         self.layout, self.own = layout, layout.own()
         (self.rate,) = set(learner.fixed_rates.values())
         self.head_class = HEADS[type(policy_of(learner))]
+        self.fused = len(self.own.layers) <= MOST_LAYERS and may_use(*layout.named.values(), task.query.x)
         layers, log_std = self._adapt(task.support, learner.first_order)
-        self.head, self.query = self.head_class(log_std), Pass(layers, columns(task.query.x))
-        self.prediction = self.head.prediction(self.query.output)
-        weight = point_weights(task.query.mask, self.query.output)[0]
+        self.head, self.steps_taken = self.head_class(log_std), task.query.x.shape[1]
+        self.query = Pass(layers, columns(task.query.x, self.fused), self.fused)
+        self.prediction = self.head.prediction(self.query.output[:, : self.steps_taken])
+        weight = columns(point_weights(task.query.mask, self.query.output).unsqueeze(-1), self.fused)[0]
         self.divergence = self.head.divergence(self.query.output, weight)
 
-    def push(self, vector: Tensor, change: Weights) -> Both:
-        """How the output changes with the parameters: a vector [P], and the same as `Weights`."""
+    def push(self, vector: Tensor, change: Weights) -> Tensor:
+        """How the prediction [1, N, D] changes with the parameters: a vector [P], and the same as `Weights`."""
         layers, log_std = self._push_adapted(vector, change)
-        _, output = self.query.forward_change(self.query.first_change(layers), layers)
-        return output, log_std
+        return self.head.prediction_change((self.query.push(layers)[:, : self.steps_taken], log_std))
 
-    def pull(self, by_both: Both) -> Tensor:
-        """The gradient [P] from that by the output."""
-        by_output, by_log_std = by_both
+    def pull(self, by_prediction: Tensor) -> Tensor:
+        """The gradient [P] from that by the prediction, [1, N, D]."""
+        by_output, by_log_std = self.head.back(columns(by_prediction, self.fused).T.unsqueeze(0))
         return self._pull_adapted(self.query.gradient(self.query.backward(by_output)), by_log_std)
+
+    def fisher(self, vector: Tensor, change: Weights) -> Tensor:
+        """The product [P] with the Hessian of the mean KL divergence."""
+        layers, log_std = self._push_adapted(vector, change)
+        found = self.query.hessian(self.divergence, layers, log_std, second_from=len(layers))
+        return self._pull_adapted(*found)
 
     @abstractmethod
     def prepare(self, products: int) -> None:
@@ -125,7 +134,7 @@ class MovingWeights(Task):
         layers, log_std = self.own.layers, self.own.log_std
         self.losses = []
         for points in support:
-            loss = InnerLoss(self.head_class, layers, log_std, points)
+            loss = InnerLoss(self.head_class, layers, log_std, points, self.fused)
             layers, log_std = moved(layers, log_std, loss.gradient(), self.rate)  # Eq. (3)
             if not first_order:
                 self.losses.append(loss)
@@ -134,8 +143,8 @@ class MovingWeights(Task):
     def prepare(self, products: int) -> None:
         inputs = self.own.layers[0][0].shape[1]
         for loss in self.losses:
-            # To keep them takes a product of matrices for each input, and spares four in each pair.
-            loss.keeps_moments = inputs < 3 * products
+            # To keep them costs a product of matrices for each input and spares four in each pair, but more memory.
+            loss.keeps_moments = inputs < 2 * products
 
     def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
         layers, log_std = change.layers, change.log_std
@@ -157,7 +166,7 @@ class MovingContext(Task):
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
         context, self.steps = self.own.start, []
         for points in support:
-            loss = InnerLoss(self.head_class, self._layers(context), self.own.log_std, points)
+            loss = InnerLoss(self.head_class, self._layers(context), self.own.log_std, points, self.fused)
             if not first_order:
                 self.steps.append((loss, context))
             context = context - self.rate * (loss.by_first_bias @ self.own.columns)  # Eq. (5)
@@ -241,15 +250,15 @@ class PolicyJacobian(Jacobian):
 
     def push(self, vector: Tensor) -> Tensor:
         change = self.layout.change(vector)
-        return torch.cat([task.head.prediction_change(task.push(vector, change)) for task in self.tasks])
+        return torch.cat([task.push(vector, change) for task in self.tasks])
 
     def pull(self, weights: Tensor) -> Tensor:
         pairs = zip(self.tasks, weights.split(1), strict=True)
-        return _total([task.pull(task.head.back(one)) for task, one in pairs])
+        return _total([task.pull(one) for task, one in pairs])
 
     def fisher(self, vector: Tensor) -> Tensor:
         change = self.layout.change(vector)
-        return _total([task.pull(task.divergence(task.push(vector, change))) for task in self.tasks])
+        return _total([task.fisher(vector, change) for task in self.tasks])
 
 
 def _total(vectors: Sequence[Tensor]) -> Tensor:
