@@ -50,11 +50,14 @@ def _steps(name: str, part: dict[str, Any]) -> str:
         for entrant, row in part["entrants"].items()
     )
     peak = part["peak_giga_operations_per_second"]["median"]
+    errors = part.get("gradient_errors")
+    rounding = ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) if errors else ""
+    apart = f"\nDistance of a task's meta-gradient in single precision to that in double: {rounding}." if errors else ""
     few = "".join(f"\n“{entrant}” takes {count} at a time." for entrant, count in part["tasks_at_a_time"].items())
     return f"""## One meta-step: {name}
 
 {part["tasks"]} tasks, {part["mega_operations"]:g} · 10⁶ operations, peak {peak:g} · 10⁹ a second;
-medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{few}
+medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{few}{apart}
 
 | entrant | ms | tasks/s | faster than the recipe | slower than ours | in single rounds | of the peak | difference |
 |---|---|---|---|---|---|---|---|

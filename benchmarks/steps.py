@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
+import cavia
 from cavia.allocator import keep_freed_memory
 from cavia.tensor_file import write_json
 from interleaved import SIDE, count_operations, in_turns, matrix_product, milliseconds, spread, until
-from peers import COMPILED, EAGER, RECIPE, entrants
-from peers.entrant import Entrant
+from peers import BEFORE, COMPILED, EAGER, RECIPE, entrants
+from peers.before import Before
+from peers.entrant import Entrant, flat
+from peers.ours import Ours
 from peers.work import WORK, Work
 
 CHECKED = 2  # steps before the entrants' weights are compared
@@ -41,6 +44,26 @@ def check(work: Work, made: Mapping[str, Entrant]) -> dict[str, float]:
     return differences
 
 
+def gradient_errors(work: Work) -> dict[str, float]:
+    """How far a task's meta-gradient in single precision is from that in double, the median over tasks.
+
+    Ours, and that of the commit before. Rounding decides what some max-pools take, more often in some tasks than in
+    others, so the weights of two entrants part in single precision.
+    """
+    ours, before, exact = Ours(work), Before(work), Before(work)
+    exact.weights = [weight.detach().double().requires_grad_() for weight in exact.weights]
+    errors: dict[str, list[float]] = {EAGER: [], BEFORE: []}
+    for task in work.batches(1)[0].split(1):
+        double = cavia.TaskBatch(task.support_x.double(), task.support_y, task.query_x.double(), task.query_y)
+        expected = flat(exact.gradients(double))
+        for name, found in {EAGER: ours.gradient(task), BEFORE: flat(before.gradients(task))}.items():
+            errors[name].append(((found - expected).norm() / expected.norm()).item())
+    medians = {name: statistics.median(values) for name, values in errors.items()}
+    if not medians[EAGER] <= max(medians[BEFORE], 0.05):
+        raise SystemExit(f"our meta-gradient is further from double precision than before: {medians}")
+    return medians
+
+
 def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Times, ratios and fractions of the machine's peak for one work; each entrant runs `seconds` in each round."""
     makers = {name: make for name, make in entrants(work).items() if name not in without}
@@ -50,7 +73,9 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
         differences = check(work, made)
     finally:
         torch.set_default_dtype(torch.float32)
+    errors = {}
     if work.dtype != torch.float32:
+        errors = gradient_errors(work)
         made = {name: make() for name, make in makers.items()}
     batches = work.batches(20 if work.loss == "mse" and work.inner_steps == 1 else 1)
     actions = {name: until(entrant.prepare(batches), len(batches), seconds) for name, entrant in made.items()}
@@ -77,6 +102,7 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
         "mega_operations": round(operations / 1e6, 2),
         "peak_giga_operations_per_second": spread([value / 1e9 for value in peak], 1),
         "entrants": rows,
+        "gradient_errors": errors,
         "times": times,
     }
 

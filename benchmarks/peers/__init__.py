@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from peers.entrant import Entrant
 from peers.work import Work
 
-RECIPE, EAGER, COMPILED = "recipe", "cavia", "cavia, compiled"
+RECIPE, EAGER, COMPILED, BEFORE = "recipe", "cavia", "cavia, compiled", "cavia at 3587be9"
 LIBRARIES = ("higher", "torchopt", "jax")
 
 
@@ -21,6 +21,10 @@ def entrants(work: Work) -> dict[str, Callable[[], Entrant]]:
     found: dict[str, Callable[[], Entrant]] = {RECIPE: lambda: recipe(work), EAGER: lambda: Ours(work)}
     if work.compiled:
         found[COMPILED] = lambda: Ours(work, compiled=True)
+    if work.loss == "cross_entropy":
+        from peers.before import Before
+
+        found[BEFORE] = lambda: Before(work)
     if find_spec("higher"):
         from peers.with_higher import Higher, HigherBatched
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import cavia
+from cavia.kernels.choice import using
 from cavia.learners.losses import find_loss, mean_over_points
 from interleaved import CLIP, LR, repeated
 from peers.work import Work
@@ -46,8 +47,10 @@ class Outer(Entrant):
         return mean_over_points(self.point_loss(prediction, target), None)
 
     def step(self, batch: cavia.TaskBatch) -> None:
-        """One meta-step, Eq. (6)."""
-        for weight, gradient in zip(self.weights, self.gradients(batch), strict=True):
+        """One meta-step, Eq. (6). The model is ours, but it runs on PyTorch's operations, as a peer's own would."""
+        with using("plain"):
+            gradients = self.gradients(batch)
+        for weight, gradient in zip(self.weights, gradients, strict=True):
             weight.grad = gradient.clamp(-CLIP, CLIP)
         self.optimiser.step()
 

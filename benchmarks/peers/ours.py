@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 import cavia
@@ -21,6 +22,11 @@ class Ours(Entrant):
 
     def prepare(self, batches: Sequence[cavia.TaskBatch]) -> Callable[[], object]:
         return repeated(self.step, batches)[0]
+
+    def gradient(self, batch: cavia.TaskBatch) -> Tensor:
+        """The outer gradient of a step, one vector [P]."""
+        parts = batch.split(self.step.chunk or len(batch))
+        return torch.stack([self.step.gradient(part)[0] * len(part) / len(batch) for part in parts]).sum(0)
 
     def parameters(self) -> Tensor:
         return flat(self.learner.model.parameters())

@@ -57,6 +57,14 @@ def test_same_weights_as_ours_after_two_steps(name, library, precision):
         assert (moved(makers[entrant], batches) - ours).abs().max() < (1e-5 if work.dtype == torch.float32 else 1e-9)
 
 
+@pytest.mark.parametrize("name", ["conv, CAVIA", "conv, MAML"])
+def test_the_step_of_an_earlier_commit_is_still_ours(name, precision):
+    precision(torch.float64)
+    batches, makers = SMALL[name].batches(2), peers.entrants(SMALL[name])
+    difference = moved(makers[peers.BEFORE], batches) - moved(makers[peers.EAGER], batches)
+    assert difference.abs().max() < 1e-9
+
+
 def moved(make, batches):
     entrant = make()
     before = entrant.parameters().clone()

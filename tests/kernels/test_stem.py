@@ -112,11 +112,14 @@ def test_two_threads_and_several_tasks_agree_with_one_at_a_time(width):
 
 
 def test_gradients_are_no_further_from_double_precision_than_pytorchs():
-    """On enough pictures rounding decides what some max-pool takes, in PyTorch as in ours."""
-    x = torch.rand(1, 40, 3, 84, 84, generator=torch.Generator().manual_seed(0))
+    """On many pictures rounding decides what some max-pools take, in PyTorch as in ours."""
     made = layers(32, 3)
-    ours, theirs = errors(x, made)
-    assert ours[1:].norm() <= theirs[1:].norm()
+    found = []
+    for seed in range(5):
+        x = torch.rand(1, 12, 3, 84, 84, generator=torch.Generator().manual_seed(seed))
+        found.append(torch.stack([part[1:].norm() for part in errors(x, made)]))
+    ours, theirs = torch.stack(found).median(0).values
+    assert ours <= theirs
 
 
 def test_one_picture_alone():
