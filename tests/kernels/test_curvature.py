@@ -92,7 +92,7 @@ def test_it_equals_autograd_twice(sizes, categorical, threads, monkeypatch):
 @pytest.mark.parametrize("name", OTHER_FLAGS)
 def test_it_is_right_on_processors_with_shorter_registers(name, monkeypatch):
     other = load((*FLAGS, *OTHER_FLAGS[name], "-O1"))
-    assert other.cavia_stem_lanes() == {"avx2": 8, "sse": 4}[name]
+    assert other.cavia_curvature_lanes() == {"avx2": 8, "sse": 4}[name]
     monkeypatch.setattr(curvature, "library", lambda: other)
     for sizes in SIZES:
         problem = Problem(sizes, False)

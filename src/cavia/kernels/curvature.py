@@ -34,7 +34,7 @@ def turned(rows: Tensor) -> Tensor:
     """rows [i, N] as [N, i], each row filled up with zeros to whole registers."""
     found = library()
     assert found is not None, "the caller has checked"
-    lanes = found.cavia_stem_lanes()
+    lanes = found.cavia_curvature_lanes()
     wide = rows.new_zeros(rows.shape[1], -(-len(rows) // lanes) * lanes)
     wide[:, : len(rows)] = rows.T
     return wide

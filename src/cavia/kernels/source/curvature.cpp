@@ -156,3 +156,5 @@ extern "C" int cavia_curvature(const Curvature* c) {
 }
 
 extern "C" int cavia_curvature_tile() { return TILE; }
+
+extern "C" int cavia_curvature_lanes() { return LANES; }
