@@ -105,6 +105,16 @@ def test_every_method_treats_tasks_alone_and_together_alike(norm, name):
     assert logits.shape == (4, 6, 3)
 
 
+def test_one_picture_alone_has_the_right_gradient():
+    learner, batch = make(context=6)
+    x, context = batch.query_x[:1, :1], torch.randn(1, 6, dtype=torch.float64)
+    weights = dict(learner.model.named_parameters())
+    ours = torch.autograd.grad(learner.model(x, context).square().sum(), list(weights.values()))
+    theirs = torch.autograd.grad(one_task(weights, x[0], context[0]).square().sum(), list(weights.values()))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_no_task_sees_the_statistics_of_another():
     for norm in NORMS:
         learner, batch = make(norm)

@@ -35,6 +35,8 @@ class TaskNorm(nn.Module):
         return h * _per_channel(scale) + _per_channel(self.bias - mean * scale)
 
     def _fused(self, h: Tensor) -> Tensor:  # of one task
+        if len(h) == 1:  # the stride of an axis of one may be anything, and PyTorch's gradient is then wrong
+            h = h.clone(memory_format=torch.contiguous_format)
         return batch_norm(h, None, None, self.weight, self.bias, True, 0.0, EPSILON)
 
 
