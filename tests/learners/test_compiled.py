@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import cavia
-from cavia.learners import graphs
+from cavia.learners import compiled as compiled_module, graphs
 from cavia.learners.padding import fillers, first_points, rounded
+from cavia.models.base import NormedModel
 
 
 def mlp(**arguments):
@@ -70,11 +71,12 @@ def test_a_compiled_learner_adapts_and_predicts_as_the_learner(name):
     for tasks, support, query in ((3, 3, 5), (4, 4, 8), (3, 4, 7)):  # all are rounded up to 4, 4 and 8
         assert_same(compiled, learner, tasks, support, query)
     assert len(compiled.graphs.graphs) == 2
-    x, y, _ = points(learner, 4, 4)
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 0]]).bool()
-    poisoned = x.where(mask.unsqueeze(-1), torch.nan)
-    expected, found = (one.adapt(poisoned, y, mask) for one in (learner, compiled))
-    torch.testing.assert_close(found, expected)
+    for size in (3, 4):
+        x, y, q = points(learner, size, size)
+        mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 0]]).bool()[:size, :size]
+        poisoned = x.where(mask.unsqueeze(-1), torch.nan)
+        expected, found = (one.predict(q, one.adapt(poisoned, y, mask)).detach() for one in (learner, compiled))
+        torch.testing.assert_close(found, expected)
     assert len(compiled.graphs.graphs) == 2
     assert all(torch.equal(state[key], value) for key, value in learner.state_dict().items())
 
@@ -103,6 +105,12 @@ def test_many_tasks_go_in_parts(sine):
     learner, compiled = sine
     found = assert_same(compiled, learner, tasks=130)
     assert found["context"].shape == (130, 3)
+    x, y, q = points(learner, 131)
+    for one in (learner, compiled):
+        with pytest.raises(cavia.CaviaError, match=r"must be \[131, 3\] for the 131 tasks"):
+            one.predict(q, found)
+        with pytest.raises(cavia.CaviaError, match=r"must be \[131, 3\] for the 131 tasks"):
+            one.adapt(x, y, fast=found)
 
 
 def test_graphs_follow_the_weights():
@@ -308,6 +316,43 @@ def test_convolutions_are_left_as_they_are_on_a_processor(norm):
     assert fast.keys() == expected.keys()
     assert torch.equal(compiled.predict(x, fast), learner.predict(x, expected))
     assert all(torch.equal(state[key], value) for key, value in learner.state_dict().items())
+
+
+class Normed(NormedModel):
+    """One layer with batch norm, whose statistics are those of the support points."""
+
+    context, keeps_statistics = 3, True
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.shift, self.last = (torch.nn.Linear(*sizes) for sizes in ((2, 4), (3, 4), (4, 1)))
+
+    def stem(self, x, statistics=None):
+        h = self.first(x)
+        mean, variance = (self.of(h) if statistics is None else statistics).unsqueeze(2).unbind(1)
+        return (h - mean) / (variance + 1e-5).sqrt()
+
+    def head(self, h, context, statistics=None):
+        return self.last((h + self.shift(context).unsqueeze(1)).relu())
+
+    def statistics(self, x, context):
+        return self.of(self.first(x))
+
+    def of(self, h):
+        return torch.stack([h.mean(1), h.var(1, correction=0)], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [cavia.CAVIA, cavia.MAML])
+def test_statistics_of_support_points_go_through_graphs(method, monkeypatch):
+    monkeypatch.setattr(compiled_module, "obstacle", lambda *_: None)  # our own such network is one of convolutions
+    torch.manual_seed(0)
+    learner = method(Normed().double(), "mse")
+    compiled = cavia.compiled(learner)
+    found = assert_same(compiled, learner)
+    assert "statistics" in found
+    assert_same(compiled, learner, fast=found)
+    assert len(compiled.graphs.graphs) == 3
 
 
 class Own(cavia.MLP):

@@ -98,7 +98,7 @@ class CompiledLearner(Learner):
         if key is None or not steps or not x.numel() or (mask is not None and not self.pads_points):
             with self.graphs.as_it_is() as plain:
                 return plain.adapt(x, y, mask, steps, fast)
-        if _too_many(x):
+        if _too_many(x, fast):
             parts = [
                 self.adapt(_rows(x, start), _rows(y, start), _rows(mask, start), steps, _rows(fast, start))
                 for start in range(0, len(x), MOST_TASKS)
@@ -121,13 +121,12 @@ class CompiledLearner(Learner):
 
     def _predict_anew(self, key: Hashable, x: Tensor, fast: Fast) -> Tensor:
         """`predict` for points of new shapes."""
-        fits = x.ndim >= 2 and x.numel() and all(value.shape[:1] == x.shape[:1] for value in fast.values())
-        if fits and _too_many(x):
+        if x.ndim and _too_many(x, fast):
             starts = range(0, len(x), MOST_TASKS)
             return torch.cat([self.predict(_rows(x, start), _rows(fast, start)) for start in starts])
         with self.graphs.as_it_is() as plain, torch.no_grad():
-            result = plain.predict(x, fast)
-        if not fits:
+            result = plain.predict(x, fast)  # if something is wrong, this says so
+        if not x.numel():
             return result
         tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
         padding = [fillers(x, tasks, points), *(fillers(value, tasks) for value in fast.values())]
@@ -155,7 +154,7 @@ class CompiledLearner(Learner):
         """Once."""
         if not self.has_warned:
             self.has_warned = True
-            warnings.warn(f"cavia.compiled({type(self.learner).__name__}): {what}", stacklevel=4)
+            warnings.warn(f"cavia.compiled({type(self.learner).__name__}): {what}", stacklevel=5)
 
     # What is not for test time, and whatever else a learner has, is the learner's own.
 
@@ -217,8 +216,10 @@ def _prediction(names: Sequence[str]) -> Function:
     return function
 
 
-def _too_many(x: Tensor) -> bool:
-    return len(x) > MOST_TASKS and x.device.type == "cpu"
+def _too_many(x: Tensor, fast: Fast | None) -> bool:
+    """Whether the tasks are taken in parts; not if x and fast disagree on how many they are, which is an error."""
+    many = len(x) > MOST_TASKS and x.device.type == "cpu"
+    return many and all(value.shape[:1] == x.shape[:1] for value in (fast or {}).values())
 
 
 def _first(found: Fast, tasks: int) -> Fast:
