@@ -34,6 +34,7 @@ OWN_PAGES = (
     "completion.py",
     "fewshot.py",
     "fewshot_memory.py",
+    "kernels.py",
     "simulator.py",
     "trpo.py",
     "iteration.py",

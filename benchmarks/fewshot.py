@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import cavia
+from cavia.kernels.choice import using
 from cavia.training.step import MetaStep
 from interleaved import (
     CLIP,
@@ -108,9 +109,10 @@ def our_gradient(step: MetaStep, batch: cavia.TaskBatch, chunk: int = 1) -> Tens
 
 
 def plain_pass(batch: cavia.TaskBatch) -> Callable[[], object]:
-    """One forward and backward pass over the batch's pictures, task by task, with nothing adapted."""
+    """One pass over the batch's pictures and back by PyTorch's operations, task by task, with nothing adapted."""
     model = new_model(32)
 
+    @using("plain")
     def run() -> None:
         for part in batch.split(1):
             context = torch.zeros(len(part), 100)

@@ -34,7 +34,7 @@ def available() -> str:
 
 def may_fuse(x: Tensor, layers: Layers) -> bool:
     """Whether the fused stem gives what PyTorch's operations would, here and now; not where x wants a gradient."""
-    return not x.requires_grad and x.numel() > 0 and _is_float_on_cpu(x) and is_ready(layers)
+    return not x.requires_grad and x.numel() > 0 and is_float_on_cpu(x) and is_ready(layers)
 
 
 def is_ready(layers: Layers) -> bool:
@@ -52,7 +52,7 @@ def may_use(*tensors: Tensor) -> bool:
         _chosen.get() == FUSED
         and not torch._C._are_functorch_transforms_active()
         and not _is_watched()
-        and all(map(_is_float_on_cpu, tensors))
+        and all(map(is_float_on_cpu, tensors))
         and library() is not None
     )
 
@@ -66,7 +66,7 @@ def may_pool_first(x: Tensor, weight: Tensor, gamma: Tensor) -> bool:
         transforms == {torch._C._functorch.TransformType.Grad}
         and torch._C._functorch.is_functorch_wrapped_tensor(weight)
         and not _is_watched()
-        and all(_is_float_on_cpu(tensor) for tensor in (x, weight, gamma))
+        and all(is_float_on_cpu(tensor) for tensor in (x, weight, gamma))
         and not bool((gamma == 0).any())  # PyTorch's pooling would take the largest place, not the first
         and library() is not None
     )
@@ -89,7 +89,8 @@ def _is_watched() -> bool:
     )
 
 
-def _is_float_on_cpu(tensor: Tensor) -> bool:
+def is_float_on_cpu(tensor: Tensor) -> bool:
+    """Whether the kernels can read the tensor: float32 in the processor's memory, and no subclass of Tensor."""
     return (
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.dtype == torch.float32

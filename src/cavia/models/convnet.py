@@ -9,7 +9,7 @@ from torch.nn.functional import max_pool2d, relu
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.kernels import pool_first
-from cavia.kernels.choice import has_hooks, is_ready, may_fuse, may_pool_first
+from cavia.kernels.choice import has_hooks, is_float_on_cpu, is_ready, may_fuse, may_pool_first
 from cavia.kernels.stem import Layer, Layers, fits, fused
 from cavia.models.base import NormedModel
 from cavia.models.conditioning import FiLM
@@ -110,8 +110,9 @@ class ConvNet(NormedModel):
 
     @property
     def fuses(self) -> bool:
-        """Whether the stem can be one operation, as far as this network goes: pooling, and layers as they were made."""
-        if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"])):
+        """Whether the stem can be one operation, as far as this network goes: its sizes, its place, its layers."""
+        weight = self.convolutions[0].weight
+        if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"]) and is_float_on_cpu(weight)):
             return False
         return all(_is_as_made(layer) for layer in (*self.convolutions, *self.norms))
 

@@ -1,5 +1,5 @@
-// Batch norm by the statistics of one task. The sign of γ is folded into the convolution's weights, so that the norm is
-// a rising map and pooling can come first: max(norm(y)) = norm(max(y)).
+// Batch norm by the statistics of one task. The sign of γ is folded into the convolution's weights, so that the norm
+// is a rising map and pooling can come first: max(norm(y)) = norm(max(y)).
 #pragma once
 #include <cmath>
 #include "vector.h"
@@ -7,7 +7,8 @@
 // Of one picture and channel: sums of y − origin and of its square. An origin near the mean keeps the digits.
 struct Moments {
   double *origin, *sum, *squares;  // [width] each
-  Moments(double* all, int picture, int width) : origin(all + (size_t)picture * 3 * width), sum(origin + width), squares(sum + width) {}
+  Moments(double* all, int picture, int width)
+      : origin(all + (size_t)picture * 3 * width), sum(origin + width), squares(sum + width) {}
 };
 
 struct Norm {
@@ -17,7 +18,8 @@ struct Norm {
   Block<float> scale, shift, centre;  // norm(y) = scale·y + shift; centre: the mean, rounded
 
   Norm(double* kept, int width, double count, double epsilon)
-      : width(width), count(count), epsilon(epsilon), mean(kept), inverse(kept + width), scale(width), shift(width), centre(width) {}
+      : width(width), count(count), epsilon(epsilon), mean(kept), inverse(kept + width), scale(width), shift(width),
+        centre(width) {}
 
   void measure(double* moments, int pictures) {
     const double each = count / pictures;

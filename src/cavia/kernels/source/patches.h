@@ -62,8 +62,9 @@ class PatchProducts {
   }
 
   // A patch's number at offset o, over all places, is each number of the picture once, but for the first row (or
-  // column) if o is +1 and the last if o is −1. `without` is what those give, for o = −1, 0, 1.
-  static double inside(double all, const double rows[3], const double columns[3], const double corners[3][3], int y, int x) {
+  // column) if o is +1 and the last if o is −1. Those are rows, columns and corners, for o = −1, 0, 1.
+  static double inside(double all, const double rows[3], const double columns[3], const double corners[3][3], int y,
+                       int x) {
     return all - rows[y] - columns[x] + corners[y][x];
   }
 

@@ -54,7 +54,8 @@ static bool first(const First& first) {
     } else if (first.job == First::FOLLOW) {
       first_forward<CHANNELS, OTHER, true>(block, picture, first.pooled + n * size, first.index + n * size, nullptr);
     } else {
-      add_taken_patches<CHANNELS>(picture, first.width, first.pooled + n * size, first.index + n * size, patches, taken);
+      add_taken_patches<CHANNELS>(picture, first.width, first.pooled + n * size, first.index + n * size, patches,
+                                  taken);
     }
   }
   if (first.job == First::CHOOSE) {
