@@ -111,7 +111,7 @@ class ConvNet(NormedModel):
     @property
     def fuses(self) -> bool:
         """Whether the stem can be one operation, as far as this network goes: its sizes, its place, its layers."""
-        weight = self.convolutions[0].weight
+        weight, _, _ = self._layer(0)
         if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"]) and is_float_on_cpu(weight)):
             return False
         return all(_is_as_made(layer) for layer in (*self.convolutions, *self.norms))
