@@ -21,8 +21,9 @@ TINY = {
 CHANGES = {
     "iterations": 3, "tasks_per_batch": 3, "support": 7, "query": 6, "hidden": (5,), "lr": 0.01, "clip": 0.001,
     "validation_tasks": 5, "validation_query": 9, "test_tasks": 13, "test_points": 6, "contexts": (2,), "context": 3,
-    "maml_lrs": (0.2,), "rates": (0.5,), "steps": 3, "inner_steps": 1, "cavia_lr": 0.5, "maml_lr": 0.5,
-    "init": "xavier", "waves": 4, "wave_hidden": (5,), "wave_tasks_per_batch": 2, "wave_lr": 0.01, "first_pictures": 8,
+    "precision": "bf16", "maml_lrs": (0.2,), "rates": (0.5,), "steps": 3, "inner_steps": 1, "cavia_lr": 0.5,
+    "maml_lr": 0.5, "init": "xavier", "waves": 4, "wave_hidden": (5,), "wave_tasks_per_batch": 2, "wave_lr": 0.01,
+    "first_pictures": 8,
     "cooldown": 0.9, "minutes": 1e-9, "every": 1, "methods": ("CNP",), "orders": ("ordered",), "shots": (6,),
     "test_pictures": 4, "faces": 3,
 }  # fmt: skip

@@ -69,7 +69,7 @@ def test_what_may_be_zero():
 
 
 def test_unknown_sets_and_experiments_are_one_line_with_those_that_there_are():
-    with pytest.raises(CaviaError, match=r"^table1 has no set of settings 'tuned'; it has quick, full$"):
+    with pytest.raises(CaviaError, match=r"^table1 has no set of settings 'tuned'; it has quick, full, first$"):
         find("table1").settings("tuned")
     with pytest.raises(CaviaError, match=r"^unknown experiment 'fig3bb'; did you mean 'fig3b'"):
         find("fig3bb")
@@ -78,7 +78,7 @@ def test_unknown_sets_and_experiments_are_one_line_with_those_that_there_are():
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_sets_and_cells(name):
     experiment = find(name)
-    assert {"quick", "full"} <= experiment.sets.keys() <= {"quick", "full", "tuned"}
+    assert {"quick", "full"} <= experiment.sets.keys() <= {"quick", "full", "tuned", "first"}
     assert experiment.minutes.keys() == experiment.sets.keys()
     assert bool(experiment.differs) or "tuned" not in experiment.sets
     for settings in experiment.sets.values():

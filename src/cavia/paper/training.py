@@ -21,6 +21,7 @@ from cavia.training.checkpoint import RunFolder
 from cavia.training.fit import fit
 from cavia.training.fit_policy import fit_policy
 from cavia.training.run import describe_tasks
+from cavia.training.settings import LATER
 from cavia.training.trpo import TrustRegion
 
 KEPT = (
@@ -92,9 +93,9 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
     trains = json.loads(json.dumps({k: v for k, v in trains.items() if v is not None}, default=repr))
     for theirs in sorted(mine.parents[2].glob(f"*/cells/{mine.name}")):
         try:
-            config = read_json(theirs / "config.json")
+            config = LATER | read_json(theirs / "config.json")
             same = all(trains[name] == value for name, value in config.items() if name in trains)
-        except (CaviaError, AttributeError):  # a neighbour that is none of our business
+        except (CaviaError, AttributeError, TypeError):  # a neighbour that is none of our business
             continue
         if same and (theirs / "model.cavia").exists():
             mine.parent.mkdir(parents=True, exist_ok=True)
