@@ -18,9 +18,8 @@ from typing import Any
 import torch
 
 import cavia
-from cavia.experiments.base import Data
-from cavia.experiments.fewshot import MINI_IMAGENET, episodes
 from cavia.kernels.choice import using
+from cavia.tasks.datasets import MINI_IMAGENET
 from cavia.training.checkpoint import RunFolder
 from interleaved import publish
 
@@ -126,8 +125,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    data = Data(options.data_root, synthetic=not (options.data_root / MINI_IMAGENET.folder).is_dir())
-    family = episodes(MINI_IMAGENET, data, ways=5, shots=1, queries=15)
+    is_there = (options.data_root / MINI_IMAGENET.folder).is_dir()
+    images = MINI_IMAGENET.open(options.data_root, synthetic=not is_there)
+    family = cavia.Episodes(images, ways=5, shots=1, queries=15, channels=3)
     found = measure(family, options.iterations, options.methods, options.runs)
     publish(options.out / "kernels", found, markdown(found))
 
