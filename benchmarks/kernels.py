@@ -1,16 +1,16 @@
 """Training on our own kernels and on PyTorch's operations: do both learn the same, and how long do they take?
 
-    python benchmarks/kernels.py [--iterations 300] [--data-root data] [--out results/benchmarks]
+    python benchmarks/kernels.py [--iterations 300] [--data-root data] [--folder runs/kernels] [--out results/benchmarks]
 
 CAVIA and MAML on 84×84 pictures, 5 ways, 1 shot, 4 tasks a batch, 32 filters, by `cavia.fit`, one thread. Without
 miniimagenet/ under the data root the pictures are drawn glyphs. A third run in double precision says how much of the
-distance between the two is rounding, and whose.
+distance between the two is rounding, and whose. With --folder the runs lie there, and one that was broken off goes on.
 """
 
 import argparse
 import statistics
 import tempfile
-from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ def learner(method: str) -> cavia.Learner:
     return cavia.MAML(cavia.ConvNet(5, 32, context=0), "cross_entropy", 0.01, 2)
 
 
-def curve(method: str, run: str, family: cavia.Episodes, iterations: int) -> list[dict[str, Any]]:
+def curve(method: str, run: str, family: cavia.Episodes, iterations: int, folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of one run."""
     is_double = run == "double"
-    with using("fused" if run == "fused" else "plain"), tempfile.TemporaryDirectory() as folder:
+    with using("fused" if run == "fused" else "plain"):
         cavia.fit(
             learner(method).to(torch.float64 if is_double else torch.float32),
             InDouble(family) if is_double else family,
@@ -62,12 +62,17 @@ def curve(method: str, run: str, family: cavia.Episodes, iterations: int) -> lis
             tensorboard=False,
             progress=False,
         )
-        return RunFolder(Path(folder)).read_metrics()
+    return RunFolder(folder).read_metrics()
 
 
-def measure(family: cavia.Episodes, iterations: int, methods: Sequence[str]) -> dict[str, Any]:
-    found = {method: {run: curve(method, run, family, iterations) for run in RUNS} for method in methods}
-    return {"iterations": iterations, "images": family.images.settings, "curves": found}
+def measure(family: cavia.Episodes, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    found = {
+        method: {
+            run: curve(method, run, family, options.iterations, folder / f"{method}-{run}") for run in options.runs
+        }
+        for method in options.methods
+    }
+    return {"iterations": options.iterations, "images": family.images.settings, "curves": found}
 
 
 def apart(one: list[dict[str, Any]], other: list[dict[str, Any]], name: str) -> float:
@@ -101,7 +106,7 @@ def _section(method: str, curves: dict[str, list[dict[str, Any]]]) -> str:
         f"| {apart(curves[one], curves[other], 'validation'):.1%} |"
         for one, other in combinations(curves, 2)
     )
-    seconds = {run: lines[-1]["seconds"] for run, lines in curves.items()}
+    seconds = ", ".join(f"{run} {lines[-1]['seconds']:.0f}" for run, lines in curves.items())
     return f"""## {method}
 
 | iteration | {heads} |
@@ -112,7 +117,7 @@ def _section(method: str, curves: dict[str, list[dict[str, Any]]]) -> str:
 |---|---|---|
 {distances}
 
-The fused run took {seconds["fused"]:.0f} s of one core, validation included, the plain one {seconds["plain"]:.0f} s.
+Seconds of one core, validation included: {seconds}.
 """
 
 
@@ -120,13 +125,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--iterations", type=int, default=300)
     parser.add_argument("--methods", nargs="*", default=["CAVIA", "MAML"], choices=["CAVIA", "MAML"])
+    parser.add_argument("--runs", nargs="*", default=RUNS, choices=RUNS, help="double takes longest")
     parser.add_argument("--data-root", type=Path, default=Path("data"))
+    parser.add_argument("--folder", type=Path, default=None, help="where the runs lie, to go on")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    images = MINI_IMAGENET.open(options.data_root, synthetic=not (options.data_root / MINI_IMAGENET.folder).is_dir())
-    family = cavia.Episodes(images, ways=5, shots=1, queries=15)
-    found = measure(family, options.iterations, options.methods)
+    is_there = (options.data_root / MINI_IMAGENET.folder).is_dir()
+    images = MINI_IMAGENET.open(options.data_root, synthetic=not is_there)
+    family = cavia.Episodes(images, ways=5, shots=1, queries=15, channels=3)
+    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
+        found = measure(family, options, Path(folder))
     publish(options.out / "kernels", found, markdown(found))
 
 
