@@ -1,6 +1,6 @@
 """Training on our own kernels and on PyTorch's operations: do both learn the same, and how long do they take?
 
-    python benchmarks/kernels.py [--iterations 300] [--data-root data] [--folder runs/kernels] [--out results/benchmarks]
+    python benchmarks/kernels.py [--iterations 300] [--data-root data] [--folder runs/kernels] [--out FOLDER]
 
 CAVIA and MAML on 84×84 pictures, 5 ways, 1 shot, 4 tasks a batch, 32 filters, by `cavia.fit`, one thread. Without
 miniimagenet/ under the data root the pictures are drawn glyphs. A third run in double precision says how much of the
