@@ -1,0 +1,24 @@
+"""Nodes of a graph that is being rewritten."""
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+
+def arguments(node: Node) -> tuple[Any, ...]:
+    """node.args, whose own type would have to be narrowed wherever one is used."""
+    return node.args
+
+
+def call(graph: Graph, function: Any, *arguments: Any) -> Node:
+    """A node for function(*arguments), with what the compiler wants to know of its value."""
+    node = graph.call_function(function, arguments)
+    node.meta["val"] = function(*(one.meta["val"] if isinstance(one, Node) else one for one in arguments))
+    return node
+
+
+def transposed(graph: Graph, matrices: Node) -> Node:
+    """Each matrix of [..., N, M] transposed, [..., M, N]."""
+    *tasks, rows, columns = range(matrices.meta["val"].ndim)
+    return call(graph, torch.ops.aten.permute.default, matrices, [*tasks, columns, rows])
