@@ -11,10 +11,10 @@ def arguments(node: Node) -> tuple[Any, ...]:
     return node.args
 
 
-def call(graph: Graph, function: Any, *arguments: Any) -> Node:
-    """A node for function(*arguments), with what the compiler wants to know of its value."""
-    node = graph.call_function(function, arguments)
-    node.meta["val"] = function(*(one.meta["val"] if isinstance(one, Node) else one for one in arguments))
+def call(graph: Graph, function: Any, *arguments: Any, **options: Any) -> Node:
+    """A node for function(*arguments, **options), with what the compiler wants to know of its value."""
+    node = graph.call_function(function, arguments, options)
+    node.meta["val"] = function(*(one.meta["val"] if isinstance(one, Node) else one for one in arguments), **options)
     return node
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from torch._inductor.ir import ExternKernel, TensorBox
 from torch._inductor.lowering import fallback_handler, lowerings, register_lowering
 from torch._inductor.mkldnn_ir import LinearUnary
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from cavia.compiler.nodes import arguments, call, transposed
 
 aten = torch.ops.aten
+PROCESSOR = Path("/proc/cpuinfo")
 LARGE, TALL = 10_000_000, 4  # multiplications, and times that a matrix is longer than wide, for oneDNN to be faster
 NARROW = 16  # numbers in a row
 ONE_BY_ONE = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [False, True, False])  # a convolution's, for its weights
@@ -29,23 +30,28 @@ IMAGES, PIXELS = 16, 128  # fewer images PyTorch does not give to oneDNN; such s
 def is_faster() -> bool:
     """Whether oneDNN has the better kernels for this processor: MKL has none with 512-bit vectors but for Intel's."""
     with suppress(OSError):
-        is_amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+        is_amd = "AuthenticAMD" in PROCESSOR.read_text()
         return is_amd and torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
     return False
 
 
 def take_over(graph: Graph) -> None:
-    """Large products of a tall matrix in float32 by oneDNN."""
+    """Large products in float32 by oneDNN, where its operators take the factors as they lie in memory."""
+    layers: dict[Node, Node] = {}  # b → its transpose, copied once for all products with b
     for node in graph.find_nodes(op="call_function", target=aten.mm.default):
-        a, b = arguments(node)
-        (n, k), m = a.meta["val"].shape, b.meta["val"].shape[1]
-        if a.meta["val"].dtype != torch.float32 or n * k * m < LARGE or min(n, k, m) < NARROW:
+        left, right = arguments(node)
+        a, b = left.meta["val"], right.meta["val"]
+        (n, k), m = a.shape, b.shape[1]
+        if a.dtype != torch.float32 or n * k * m < LARGE or min(n, k, m) < NARROW:
             continue
         with graph.inserting_before(node):
-            if n >= TALL * max(k, m):
-                found = call(graph, product, a, transposed(graph, b))
-            elif k >= TALL * max(n, m) and (images := _images(k)):
-                found = call(graph, weight_gradient, transposed(graph, a), b, images)
+            if n >= TALL * max(k, m) and a.is_contiguous():
+                if right not in layers:
+                    turned = transposed(graph, right)
+                    layers[right] = call(graph, aten.clone.default, turned, memory_format=torch.contiguous_format)
+                found = call(graph, product, left, layers[right])
+            elif k >= TALL * max(n, m) and a.t().is_contiguous() and b.is_contiguous() and (images := _images(k)):
+                found = call(graph, weight_gradient, transposed(graph, left), right, images)
             else:
                 continue
         node.replace_all_uses_with(found)
@@ -111,7 +117,8 @@ def _lowered_gradient(outward: Any, inward: Any, images: int) -> Any:
     views = []
     for rows in (outward, inward):
         rows = ExternKernel.require_contiguous(ExternKernel.realize_input(rows))
-        parts = lowerings[aten.view.default](TensorBox.create(rows), [images, 1, -1, rows.get_size()[1]])
+        box = rows if isinstance(rows, TensorBox) else TensorBox(rows)
+        parts = lowerings[aten.view.default](box, [images, 1, -1, rows.get_size()[1]])
         views.append(lowerings[aten.permute.default](parts, [0, 3, 1, 2]))
     weight = lowerings[aten.view.default](lowerings[aten.slice.Tensor](inward, 0, 0, n), [n, m, 1, 1])
     found = convolution_backward(*views, weight, *ONE_BY_ONE)[1]
