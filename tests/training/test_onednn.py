@@ -24,9 +24,8 @@ def faster(monkeypatch):
 def targets(function, *inputs):
     graph = make_fx(function, tracing_mode="fake")(*inputs).graph
     CheapProducts()(graph)
-    return [
-        node.target for node in graph.nodes if node.op == "call_function" and node.target is not aten.permute.default
-    ]
+    moving = (aten.permute.default, aten.clone.default)
+    return [node.target for node in graph.nodes if node.op == "call_function" and node.target not in moving]
 
 
 def matrices(n, k, m, lying="", kind=torch.float32):
@@ -53,6 +52,15 @@ def matrices(n, k, m, lying="", kind=torch.float32):
 )
 def test_which_products_are_taken_over(shape, lying, expected):
     assert targets(torch.mm, *matrices(*shape, lying)) == [expected]
+
+
+@pytest.mark.usefixtures("faster")
+def test_a_layer_that_is_used_again_is_copied_once():
+    a, b = matrices(1000, 128, 128)
+    graph = compile_graph(lambda a, b: (a @ b @ b,), [a, b])
+    assert graph.source_code.count("aoti_torch_cpu__linear_pointwise(") == 2
+    assert graph.source_code.count(" cpp_fused_0((") == 1
+    torch.testing.assert_close(graph([a, b])[0], a @ b @ b, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.usefixtures("faster")
