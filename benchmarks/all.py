@@ -34,7 +34,6 @@ OWN_PAGES = (
     "completion.py",
     "fewshot.py",
     "fewshot_memory.py",
-    "kernels.py",
     "simulator.py",
     "trpo.py",
     "iteration.py",

@@ -3,7 +3,7 @@
 from statistics import median
 from typing import Any
 
-from peers import COMPILED, EAGER
+from peers import BF16, COMPILED, EAGER, LOOPING
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -21,8 +21,8 @@ each entrant, processor time. Entrants take turns in every round: compare the ra
 timed, all must reach the same weights from the same start.{left_out}
 How it is done: [docs/performance.md](../../docs/performance.md).
 
-“Slower than ours” is an entrant's time over that of our faster step in the same round: the median, and the range of all
-rounds. “Difference” is the largest of any weight to the recipe's after two steps.
+“Slower than ours” is an entrant's time over that of our fastest step in float32 in the same round: the median, and the
+range of all rounds. “Difference” is the largest of any weight to the recipe's after two steps.
 
 The peak is that of a product of two 1024×1024 matrices in the same rounds; the fraction of it counts the
 floating-point operations of the matrix products and convolutions of our step, for all entrants alike.
@@ -35,7 +35,7 @@ floating-point operations of the matrix products and convolutions of our step, f
 
 def _steps(name: str, part: dict[str, Any]) -> str:
     times = part["times"]
-    ours = min((entrant for entrant in (EAGER, COMPILED) if entrant in times), key=lambda one: median(times[one]))
+    ours = min((one for one in (EAGER, COMPILED, LOOPING) if one in times), key=lambda one: median(times[one]))
 
     def beside_ours(entrant: str) -> str:
         if entrant == ours:
@@ -52,12 +52,13 @@ def _steps(name: str, part: dict[str, Any]) -> str:
     peak = part["peak_giga_operations_per_second"]["median"]
     errors = part.get("gradient_errors")
     rounding = ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) if errors else ""
-    apart = f"\nDistance of a task's meta-gradient in single precision to that in double: {rounding}." if errors else ""
+    exact = "float32" if errors and BF16 in errors else "float64"
+    apart = f"\nDistance of a meta-gradient to that in {exact}, of its length: {rounding}." if errors else ""
     few = "".join(f"\n“{entrant}” takes {count} at a time." for entrant, count in part["tasks_at_a_time"].items())
     return f"""## One meta-step: {name}
 
 {part["tasks"]} tasks, {part["mega_operations"]:g} · 10⁶ operations, peak {peak:g} · 10⁹ a second;
-medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{few}{apart}
+medians of {part["rounds"]} rounds, load {part["machine"]["load"]:.1f} at the end.{part["data"]}{few}{apart}
 
 | entrant | ms | tasks/s | faster than the recipe | slower than ours | in single rounds | of the peak | difference |
 |---|---|---|---|---|---|---|---|

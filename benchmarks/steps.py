@@ -21,7 +21,7 @@ import cavia
 from cavia.allocator import keep_freed_memory
 from cavia.tensor_file import write_json
 from interleaved import SIDE, count_operations, in_turns, matrix_product, milliseconds, spread, until
-from peers import BEFORE, COMPILED, EAGER, RECIPE, entrants
+from peers import BEFORE, BF16, COMPILED, EAGER, RECIPE, entrants
 from peers.before import Before
 from peers.entrant import Entrant, flat
 from peers.ours import Ours
@@ -29,19 +29,36 @@ from peers.work import WORK, Work
 
 CHECKED = 2  # steps before the entrants' weights are compared
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+BF16_GRADIENT = 0.05  # how far a meta-gradient in bf16 may be from that in float32, of its length
 
 
 def check(work: Work, made: Mapping[str, Entrant]) -> dict[str, float]:
-    """Entrant → the largest difference of any of its weights to the recipe's after a few steps."""
+    """Entrant → the largest difference of any of its weights to the recipe's after a few steps.
+
+    Adam makes steps of one length of any gradient, so for bf16 the gradients themselves are compared before.
+    """
     batches = work.batches(CHECKED)
     for entrant in made.values():
         entrant.prepare(batches)()
     found = {name: entrant.parameters() for name, entrant in made.items()}
     differences = {name: (vector - found[RECIPE]).abs().max().item() for name, vector in found.items()}
-    wrong = {name: value for name, value in differences.items() if not value <= TOLERANCE[work.dtype]}
+    tolerance = TOLERANCE[work.dtype]
+    wrong = {name: value for name, value in differences.items() if name != BF16 and not value <= tolerance}
     if wrong:
         raise SystemExit(f"these entrants disagree with the recipe, nothing was timed: {wrong}")
     return differences
+
+
+def bf16_error(work: Work) -> float:
+    """How far the meta-gradient in bf16 is from that in float32, of its length."""
+    batch = work.batches(1)[0]
+    exact, rounded = (Ours(work, precision=precision).gradient(batch) for precision in ("float32", "bf16"))
+    error = ((rounded - exact).norm() / exact.norm()).item()
+    if not error <= BF16_GRADIENT:
+        raise SystemExit(
+            f"the meta-gradient in bf16 is off by {error:.1%} of its length, more than {BF16_GRADIENT:.0%}"
+        )
+    return error
 
 
 def gradient_errors(work: Work) -> dict[str, float]:
@@ -73,7 +90,7 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
         differences = check(work, made)
     finally:
         torch.set_default_dtype(torch.float32)
-    errors = {}
+    errors = {BF16: bf16_error(work)} if BF16 in made else {}
     if work.dtype != torch.float32:
         errors = gradient_errors(work)
         made = {name: make() for name, make in makers.items()}
@@ -94,9 +111,10 @@ def measure(work: Work, rounds: int, seconds: float, without: tuple[str, ...] = 
         }
         for name, values in times.items()
     }
-    chunks = {EAGER: work.chunk, COMPILED: work.compiled_chunk}
+    chunks = {EAGER: work.chunk} | dict.fromkeys((COMPILED, BF16, BEFORE), work.compiled_chunk)
     return {
         "tasks": len(batches[0]),
+        "data": work.data(),
         "tasks_at_a_time": {name: chunk for name, chunk in chunks.items() if chunk is not None and name in rows},
         "rounds": rounds,
         "mega_operations": round(operations / 1e6, 2),

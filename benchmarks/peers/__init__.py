@@ -10,17 +10,23 @@ from peers.entrant import Entrant
 from peers.work import Work
 
 RECIPE, EAGER, COMPILED, BEFORE = "recipe", "cavia", "cavia, compiled", "cavia at 3587be9"
+LOOPING, BF16 = "cavia, loop inside", "cavia, compiled, bf16"
 LIBRARIES = ("higher", "torchopt", "jax")
 
 
 def entrants(work: Work) -> dict[str, Callable[[], Entrant]]:
     """Name → a function that makes the entrant, for all that can do this work and are installed."""
-    from peers.ours import Ours
+    from peers.ours import Ours, OursLooping, WithoutOneDnn
     from peers.recipe import recipe
 
     found: dict[str, Callable[[], Entrant]] = {RECIPE: lambda: recipe(work), EAGER: lambda: Ours(work)}
     if work.compiled:
         found[COMPILED] = lambda: Ours(work, compiled=True)
+        if work.compiled_chunk is None:
+            found[LOOPING] = lambda: OursLooping(work)
+        else:
+            found[BF16] = lambda: Ours(work, compiled=True, precision="bf16")
+            found[BEFORE] = lambda: WithoutOneDnn(work)
     if work.loss == "cross_entropy":
         from peers.before import Before
 

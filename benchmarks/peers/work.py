@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
@@ -11,6 +12,9 @@ import cavia
 import completion
 import fewshot
 from cavia.models.base import ContextModel
+from cavia.tasks.datasets import MINI_IMAGENET
+
+DATA = Path("data")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Work:
     compiled_chunk: how many tasks it takes at a time if it is.
     rounds:   how often each entrant is timed: a step of seconds less often than one of milliseconds.
     dtype:    in which the entrants' results are compared: float64 where rounding decides what a max-pool takes.
+    data:     a sentence on the pictures, for the page.
     """
 
     method: str
@@ -37,6 +42,7 @@ class Work:
     compiled_chunk: int | None = None
     rounds: int = 9
     dtype: torch.dtype = torch.float32
+    data: Callable[[], str] = str
 
     def new_model(self) -> ContextModel:
         """The network, always with the same weights."""
@@ -74,7 +80,20 @@ def completion_batch(seed: int, known: int) -> cavia.TaskBatch:
 
 
 def conv_batch(seed: int, shots: int, tasks: int) -> cavia.TaskBatch:
-    return fewshot.pictures(shots, tasks)
+    """Tasks of Mini-ImageNet, if it is there; else of noise."""
+    if not has_mini_imagenet():
+        return fewshot.pictures(shots, tasks)
+    images = MINI_IMAGENET.open(DATA)
+    family = cavia.Episodes(images, fewshot.WAYS, shots, fewshot.QUERIES, channels=3)
+    return family.sample(tasks, family.support, family.query, torch.Generator().manual_seed(seed))
+
+
+def has_mini_imagenet() -> bool:
+    return (DATA / MINI_IMAGENET.folder).is_dir()
+
+
+def conv_data() -> str:
+    return " Tasks of Mini-ImageNet." if has_mini_imagenet() else " Pictures are noise: no Mini-ImageNet under data/."
 
 
 def _sine(method: str) -> Work:
@@ -93,7 +112,7 @@ def _conv(method: str, filters: int, shots: int, tasks: int) -> Work:
     model = partial(cavia.ConvNet, fewshot.WAYS, filters, context=context)
     batch = partial(conv_batch, shots=shots, tasks=tasks)
     make = partial(Work, method, model, batch, "cross_entropy", rate, fewshot.INNER_STEPS)
-    return make(chunk=1, compiled=False, rounds=9 if filters < 128 else 3, dtype=torch.float64)
+    return make(chunk=1, compiled=False, rounds=9 if filters < 128 else 3, dtype=torch.float64, data=conv_data)
 
 
 WORK: Mapping[str, Work] = MappingProxyType(
@@ -101,6 +120,7 @@ WORK: Mapping[str, Work] = MappingProxyType(
         "sine, CAVIA": _sine("CAVIA"),
         "sine, MAML": _sine("MAML"),
         "completion, 10 known pixels": _completion(10),
+        "completion, 100 known pixels": _completion(100),
         "completion, 1000 known pixels": _completion(1000),
         "conv 32, 1-shot": _conv("CAVIA", 32, 1, 4),
         "conv 32, 5-shot": _conv("CAVIA", 32, 5, 2),
