@@ -3,6 +3,7 @@ from . import envs as envs
 from .errors import CaviaError as CaviaError, Diverged as Diverged, Interrupted as Interrupted
 from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from .evaluation.returns import evaluate_returns as evaluate_returns
+from .learners.adapted import Adapted as Adapted
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.compiled import compiled as compiled

@@ -1,5 +1,6 @@
 """`condition`: any module, unchanged at φ = 0, tasks apart, with every learner that makes sense."""
 
+import gc
 from collections import OrderedDict
 
 import pytest
@@ -185,6 +186,8 @@ def test_the_module_stays_as_it_was(case):
     model(inputs(2, 6), torch.ones(2, 3))
     assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items())
     assert {name: set(vars(layer)) for name, layer in module.named_modules()} == names
+    del model
+    gc.collect()
     assert not any(layer._forward_hooks for layer in module.modules())
 
 

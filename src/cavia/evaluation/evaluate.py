@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import require_at_least
+from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.learners.losses import accuracy, mean_over_points, without_padding
 from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
 
@@ -107,10 +107,10 @@ def device_of(learner: Learner) -> torch.device:
 def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
     """[steps + 1, T]"""
     learner.check_mask(batch.query_mask)
-    scores, fast = [], None
+    scores, adapted = [], None
     for step in range(steps + 1):
-        fast = _advance(learner, batch, fast, steps=min(step, 1))
-        prediction = learner.predict(without_padding(batch.query_x, batch.query_mask), fast)
+        adapted = _advance(learner, batch, adapted, steps=min(step, 1))
+        prediction = learner.predict(without_padding(batch.query_x, batch.query_mask), adapted)
         if learner.loss == "cross_entropy":
             scores.append(mean_over_points(accuracy(prediction, batch.query_y), batch.query_mask))
         else:
@@ -118,8 +118,8 @@ def _scores(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
     return torch.stack(scores)
 
 
-def _advance(learner: Learner, batch: TaskBatch, fast: Fast | None, steps: int) -> Fast:
-    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps=steps, fast=fast)
+def _advance(learner: Learner, batch: TaskBatch, start: Adapted | None, steps: int) -> Adapted:
+    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps=steps, start=start)
 
 
 def _name(learner: Learner) -> str:

@@ -10,8 +10,8 @@ from cavia.envs.rollouts import collect
 from cavia.errors import require_at_least
 from cavia.evaluation.evaluate import Evaluation, device_of
 from cavia.learners.acting import actor, adapt_in, check_fits
+from cavia.learners.adapted import Adapted
 from cavia.learners.gradient import GradientLearner
-from cavia.learners.inner import Fast
 from cavia.tasks.batch import seeded_generator
 
 
@@ -21,13 +21,13 @@ class Returns(NamedTuple):
     sampled: with random actions of the policy, scores [S + 1, T]
     mean:    with its likeliest actions; the updates are those of `sampled`
     tasks:   [T, ...]
-    fast:    after the last update, name → [T, ...]
+    adapted: after the last update
     """
 
     sampled: Evaluation
     mean: Evaluation
     tasks: Tensor
-    fast: Fast
+    adapted: Adapted
 
 
 def evaluate_returns(
@@ -55,12 +55,12 @@ def evaluate_returns(
     stages = adapt_in(learner, env, drawn, rollouts, steps, generator, discount, trace, later_rate)
     sampled = [stage.episodes.returns for stage in stages]
     mean = [
-        collect(env, drawn, actor(learner, stage.fast, generator, mean=True), rollouts, generator).returns
+        collect(env, drawn, actor(learner, stage.adapted, generator, mean=True), rollouts, generator).returns
         for stage in stages
     ]
     return Returns(
         Evaluation("return", torch.stack(sampled).cpu()),
         Evaluation("return", torch.stack(mean).cpu()),
         drawn.cpu(),
-        {name: value.cpu() for name, value in stages[-1].fast.items()},
+        stages[-1].adapted.to("cpu"),
     )

@@ -11,9 +11,9 @@ from cavia.envs.advantages import advantages
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts, collect
 from cavia.errors import CaviaError, Diverged
+from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
-from cavia.learners.inner import Fast
 from cavia.models.policy import Policy
 
 
@@ -102,13 +102,13 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
 
 
 def actor(
-    learner: GradientLearner, fast: Fast, generator: torch.Generator, mean: bool = False
+    learner: GradientLearner, adapted: Adapted, generator: torch.Generator, mean: bool = False
 ) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean: take the likeliest action instead of a random one.
     """
-    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+    policy, dtype, fast = policy_of(learner), next(learner.parameters()).dtype, dict(adapted.items())
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
@@ -124,12 +124,12 @@ def actor(
 class Stage(NamedTuple):
     """T tasks after some number of updates.
 
-    fast:     name → [T, ...]
+    adapted:  the T tasks
     episodes: R of each task, with random actions of the policy at this stage
     points:   their steps, what the next update is made on
     """
 
-    fast: Fast
+    adapted: Adapted
     episodes: Rollouts
     points: Points
 
@@ -151,16 +151,15 @@ def adapt_in(
     later_rate: factor of the inner rate after the first update; the paper halves MAML's in testing.
     """
     dtype = next(learner.parameters()).dtype
-    fast = {name: value.detach() for name, value in learner.start(len(tasks)).items()}
+    adapted = learner.start(len(tasks)).detach()
     stages: list[Stage] = []
     for step in range(steps + 1):
         if step:
             points = stages[-1].points
-            moved = learner.adapt(points.x, points.y, points.mask, steps=1, fast=fast)
-            share = later_rate if step > 1 else 1.0  # an update is proportional to its rate
-            fast = {name: torch.lerp(value, moved[name], share) for name, value in fast.items()}
-            if not all(value.isfinite().all() for value in fast.values()):
+            moved = learner.adapt(points.x, points.y, points.mask, steps=1, start=adapted)
+            adapted = adapted.lerp(moved, later_rate if step > 1 else 1.0)  # an update is proportional to its rate
+            if not all(value.isfinite().all() for value in adapted.values()):
                 raise Diverged(f"{type(learner).__name__}: update {step} is not finite; try a smaller inner_lr")
-        episodes = collect(env, tasks, actor(learner, fast, generator), rollouts, generator)
-        stages.append(Stage(fast, episodes, Points.of(episodes, discount, trace, dtype)))
+        episodes = collect(env, tasks, actor(learner, adapted, generator), rollouts, generator)
+        stages.append(Stage(adapted, episodes, Points.of(episodes, discount, trace, dtype)))
     return stages

@@ -63,11 +63,11 @@ def complete(
     pixels = _read(Path(picture), size)[None]  # [1, size, size, 3]
     family = Completion(ImageSet("picture", dict.fromkeys(SPLITS, pixels)), size, "ordered" if ordered else "random")
     batch = family.sample(1, known, None, seeded_generator(seed, "complete"), "test").to(device_of(learner))
-    fast = learner.adapt(batch.support_x, batch.support_y)
-    error = mse(learner.predict(batch.query_x, fast), batch.query_y).mean()
+    adapted = learner.adapt(batch.support_x, batch.support_y)
+    error = mse(learner.predict(batch.query_x, adapted), batch.query_y).mean()
 
     places = _places(size, width).to(batch.query_x.device)
-    parts = [learner.predict(part.unsqueeze(0), fast).squeeze(0) for part in places.split(AT_A_TIME)]
+    parts = [learner.predict(part.unsqueeze(0), adapted).squeeze(0) for part in places.split(AT_A_TIME)]
     only_known = with_known_only(batch.support_x[0], batch.support_y[0], size, DARK_GREY)
     return Completed(
         _enlarge(only_known, size, width),

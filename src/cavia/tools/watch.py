@@ -60,7 +60,7 @@ class Watched:
         self.frames: list[list[Picture]] = []  # for each number of updates
         self.note = ""  # if the frames are not MuJoCo's own
         for stage in stages:
-            self._record(actor(self.learner, stage.fast, generator, mean=True), generator)
+            self._record(actor(self.learner, stage.adapted, generator, mean=True), generator)
 
     def _record(self, act: Callable[[Tensor], Tensor], generator: torch.Generator) -> None:
         """One more episode."""

@@ -127,7 +127,7 @@ def _returns(learner: Any, env: TaskEnv, settings: PolicySettings, later_rate: f
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
     """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
     found = _returns(learner, env, settings, settings.later_rates[0], "test")
-    context = found.fast["context"]
+    context = found.adapted.context
     return {
         "scores": {"sampled": found.sampled.scores.tolist()},
         "probes": {
