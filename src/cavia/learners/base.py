@@ -1,6 +1,5 @@
 """What every method offers: adapt, predict, and the loss that the outer loop trains on."""
 
-import inspect
 from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cavia.building import Built
 from cavia.errors import CaviaError, require_at_least
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.losses import PointLoss, find_loss, mean_over_points, without_padding
@@ -16,13 +16,14 @@ from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch, check_points, shape
 
 
-class Learner(nn.Module, ABC):
+class Learner(Built, nn.Module, ABC):
     """A method of fast adaptation around a model.
 
     Its `parameters()` are exactly what the outer loop trains. What belongs to a task is never kept on the learner:
     `adapt` returns it and `predict` takes it. Every constructor argument is an attribute of the same name.
     """
 
+    parts = ("model", "loss")
     inner_steps: int
 
     def __init__(self, model: ContextModel, loss: str | PointLoss):
@@ -40,12 +41,6 @@ class Learner(nn.Module, ABC):
     def keeps_statistics(self) -> bool:
         """True if adaptation keeps the statistics of the support points, for the norms of the model."""
         return isinstance(self.model, NormedModel) and self.model.keeps_statistics
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What the constructor was called with, apart from model and loss."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name not in ("model", "loss")}
 
     @property
     def version(self) -> str:

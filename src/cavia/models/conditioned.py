@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -96,6 +96,8 @@ class Conditioned(ContextModel):
     x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points.
     """
 
+    parts = ("module",)
+
     def __init__(
         self,
         module: nn.Module,
@@ -111,25 +113,16 @@ class Conditioned(ContextModel):
         super().__init__()
         self.context = require_at_least("context", context, 0)
         require_one_of("how", how, KINDS)
-        found = [site if isinstance(site, Site) else Site(**site) for site in sites]
-        self.arguments = {
-            "context": context,
-            "how": how,
-            "sites": [asdict(site) for site in found],
-            "norm": norm,
-            "freeze": freeze,
-            "argument": argument,
-            "output": output,
-            "keywords": dict(keywords or {}),
-        }
-        self.argument, self.output, self.keywords = argument, output, dict(keywords or {})
+        self.how, self.freeze, self.argument, self.output = how, freeze, argument, output
+        self.keywords = dict(keywords or {})
+        self.sites = [site if isinstance(site, Site) else Site(**site) for site in sites]
         names = dict(module.named_modules())
-        for site in found:
+        for site in self.sites:
             if site.layer not in names:
                 raise CaviaError(f"the module has no layer {site.layer!r}; {nearest(site.layer, names)}")
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
         # Before the module: its own last layer stays the last one, which is what ANIL adapts.
-        self.modulations = nn.ModuleList(Modulation(site, context, how, like) for site in found)
+        self.modulations = nn.ModuleList(Modulation(site, context, how, like) for site in self.sites)
         if freeze:
             module.requires_grad_(False)
         self.module = module

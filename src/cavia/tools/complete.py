@@ -88,8 +88,7 @@ def as_panels(completed: Completed) -> bytes:
 
 
 def _check(learner: Learner, known: int, size: int, width: int) -> None:
-    arguments = getattr(learner.model, "arguments", {})
-    inputs, outputs = arguments.get("inputs", 2), arguments.get("outputs", 3)
+    inputs, outputs = getattr(learner.model, "inputs", 2), getattr(learner.model, "outputs", 3)
     if (inputs, outputs) != (2, 3):
         raise CaviaError(
             f"this model is not for pictures: it takes {inputs} inputs and gives {outputs} outputs instead of a place "
