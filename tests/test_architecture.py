@@ -17,6 +17,7 @@ ORDER = [
     "learners",
     "store",
     "evaluation",
+    "conformance",
     "training",
     "tables",
     "tools",

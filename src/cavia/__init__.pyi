@@ -1,5 +1,9 @@
 # The public names and where they live; `__init__.py` reads this file and imports each at its first use.
 from . import envs as envs
+from .conformance.envs import check_env as check_env
+from .conformance.learners import check_learner as check_learner
+from .conformance.models import check_model as check_model
+from .conformance.tasks import check_tasks as check_tasks
 from .errors import CaviaError as CaviaError, Diverged as Diverged, Interrupted as Interrupted
 from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from .evaluation.returns import evaluate_returns as evaluate_returns
