@@ -12,11 +12,12 @@ from torch import Tensor
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
-from cavia.learners.saving import load, read_extra, save
+from cavia.learners.saving import load, save
 from cavia.store.contexts import ContextStore
 from cavia.tasks.encoding import Encoding
 from cavia.tasks.own import grouped
 from cavia.tasks.table import Table, column, names, read_table
+from cavia.tensor_file import read_description
 
 POINTS_AT_A_TIME = 2**16  # padded points in one batch of tasks, to bound memory
 
@@ -92,10 +93,10 @@ class TableModel:
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:
     """What `TableModel.save` wrote."""
-    extra = read_extra(path)
+    learner, extra = load(path).eval(), read_description(Path(path)).get("extra", {})
     if "table" not in extra:
         raise CaviaError(f"{path} was not trained on a table; `cavia fit table.csv --task … --target …` does that")
-    return TableModel(load(path).eval(), Encoding.from_json(extra["table"]))
+    return TableModel(learner, Encoding.from_json(extra["table"]))
 
 
 def _padded(groups: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -16,22 +16,14 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
-from cavia.envs.cheetah import Cheetah, CheetahDirection, CheetahVelocity
+from cavia.envs.cheetah import Cheetah
 from cavia.envs.navigation import FARTHEST, NEAR, Navigation
 from cavia.envs.rollouts import collect
-from cavia.errors import CaviaError, closest, require_at_least
-from cavia.learners.acting import actor, adapt_in, check_fits
-from cavia.learners.gradient import GradientLearner
+from cavia.errors import require_at_least
+from cavia.learners.acting import actor, adapt_in
 from cavia.tasks.batch import seeded_generator
-from cavia.tensor_file import read_json
-from cavia.tools.opening import load_model, model_file
+from cavia.tools.opening import open_policy
 
-ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
-    "Navigation": Navigation,
-    "CheetahDirection": CheetahDirection,
-    "CheetahVelocity": CheetahVelocity,
-}
-LATER_RATE = 0.5  # factor of the inner rate after the first update
 Picture = NDArray[np.uint8]  # [height, width, 3]
 SIZE = (480, 240)  # of a cheetah's frame
 SQUARE = 240  # side of a map of navigation
@@ -83,23 +75,6 @@ class Watched:
         padded = [frames + [frames[-1]] * (longest - len(frames)) for frames in self.frames]
         axis = 0 if isinstance(self.env, Cheetah) else 1
         return _encoded([np.concatenate(together, axis=axis) for together in zip(*padded, strict=True)], "GIF")
-
-
-def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
-    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
-    model = model_file(path)
-    learner, config_file = load_model(model), model.parent / "config.json"
-    config = read_json(config_file)
-    try:
-        name, settings = config["environment"]["class"], config["environment"]["settings"]
-    except (KeyError, TypeError) as error:
-        raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
-    if name not in ENVIRONMENTS:
-        raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
-    env = ENVIRONMENTS[name](**settings)
-    check_fits(learner, env)
-    config["later_rate"] = LATER_RATE
-    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
 
 
 def _recorder(env: TaskEnv) -> "_Map | _Side":

@@ -13,7 +13,7 @@ import pytest
 from cavia.cli import main
 
 TINY = ["--set", "iterations=2", "--set", "test_tasks=8", "--set", "validation_tasks=8", "--set", "hidden=4"]
-CAVIA = [sys.executable, "-m", "cavia.cli"]
+CAVIA = [sys.executable, "-m", "cavia"]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The commands for one's own table: fit, adapt, predict, embed; misuse is one line and leaves nothing behind."""
 
 import csv
+import hashlib
 import random
 
 import pytest
@@ -74,6 +75,13 @@ def test_a_row_is_predicted_as_the_library_does_it(fitted):
     y = model.encoding.encode_targets(table)[0][rows].unsqueeze(0)
     alone = model.learner.predict(x, model.learner.adapt(x, y))[0]
     assert [predictions[i] for i in rows] == pytest.approx(model.encoding.decode(alone), rel=1e-4, abs=1e-5)
+
+
+def test_adapting_hashes_a_model_for_its_checksum_and_its_version(fitted, tmp_path, capsys, monkeypatch):
+    hashed, sha256 = [], hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda *arguments: hashed.append(arguments) or sha256(*arguments))
+    assert run(capsys, "adapt", fitted / "model.cavia", fitted / "new.csv", "--out", tmp_path / "contexts")[0] == 0
+    assert len(hashed) == 2
 
 
 def test_tasks_without_a_context_are_refused_or_predicted_unadapted(fitted, tmp_path, capsys):

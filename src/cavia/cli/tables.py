@@ -1,10 +1,10 @@
-"""The commands for a table of one's own: their arguments and what they print."""
+"""A table of one's own: fit, adapt, predict, embed."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cavia.cli.arguments import at_least, keep_apart, listed, widths
 from cavia.errors import CaviaError
 
 
@@ -14,26 +14,26 @@ def add_table_commands(commands: Any) -> None:
     fit.add_argument("table", type=Path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
     fit.add_argument("--target", required=True, help="the column to predict: numbers, or classes if it holds text")
-    fit.add_argument("--inputs", type=_list, help="columns to predict it from, a,b,c (default: all others)")
-    fit.add_argument("--categorical", type=_list, default=[], help="columns of numbers that are categories, a,b")
-    fit.add_argument("--hidden", type=_widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=_at_least(1), default=5, help="context parameters of a task (default: 5)")
+    fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
+    fit.add_argument("--categorical", type=listed, default=[], help="columns of numbers that are categories, a,b")
+    fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
+    fit.add_argument("--context", type=at_least(1), default=5, help="context parameters of a task (default: 5)")
     fit.add_argument("--inner-lr", type=float, default=0.5, help="inner learning rate (default: 0.5)")
-    fit.add_argument("--inner-steps", type=_at_least(1), default=2, help="gradient steps of a task (default: 2)")
-    fit.add_argument("--support", type=_at_least(1), default=10, help="points that a task adapts on (default: 10)")
+    fit.add_argument("--inner-steps", type=at_least(1), default=2, help="gradient steps of a task (default: 2)")
+    fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
     fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
     fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
-    fit.add_argument("--iterations", type=_at_least(1), default=5000, help="outer steps (default: 5000)")
-    fit.add_argument("--tasks-per-batch", type=_at_least(1), default=25, help="tasks of an outer step (default: 25)")
+    fit.add_argument("--iterations", type=at_least(1), default=5000, help="outer steps (default: 5000)")
+    fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
     fit.add_argument("--lr", type=float, default=1e-3, help="outer learning rate (default: 0.001)")
-    fit.add_argument("--seed", type=_at_least(0), default=0, help="of splits, weights and batches (default: 0)")
+    fit.add_argument("--seed", type=at_least(0), default=0, help="of splits, weights and batches (default: 0)")
     fit.add_argument("--out", type=Path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
     fit.set_defaults(action=_fit)
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
     adapt.add_argument("model", type=Path, help="a file by `cavia fit`")
     adapt.add_argument("table", type=Path, help="rows with the target to adapt on")
-    adapt.add_argument("--steps", type=_at_least(0), help="gradient steps (default: as in training)")
+    adapt.add_argument("--steps", type=at_least(0), help="gradient steps (default: as in training)")
     adapt.add_argument(
         "--out", type=Path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
     )
@@ -51,32 +51,15 @@ def add_table_commands(commands: Any) -> None:
     embed.add_argument("model", type=Path, help="a file by `cavia fit`")
     embed.add_argument("table", type=Path, help="rows with the target to adapt on")
     embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
-    embed.add_argument("--steps", type=_at_least(0), help="gradient steps (default: as in training)")
+    embed.add_argument("--steps", type=at_least(0), help="gradient steps (default: as in training)")
     embed.add_argument("--out", type=Path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
     embed.set_defaults(action=_embed)
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
-        return int(text)
-
-    return parse
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    return tuple(_at_least(1)(part) for part in _list(text))
 
 
 def _fit(options: argparse.Namespace) -> None:
     from cavia.tables.fitting import fit_table
 
-    _keep_apart(options.out, options.table)
+    keep_apart(options.out, options.table)
     names = ("task", "target", "inputs", "categorical", "hidden", "context", "inner_lr", "inner_steps", "support")
     more = ("order", "too_small", "iterations", "tasks_per_batch", "lr", "seed")
     fitted = fit_table(options.table, **{name: getattr(options, name) for name in (*names, *more)})
@@ -88,10 +71,10 @@ def _adapt(options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
     from cavia.tables.trained import load_table_model
 
-    _keep_apart(options.out, options.model, options.table)
+    keep_apart(options.out, options.model, options.table)
     model = load_table_model(options.model)
     names, fast, left_out = model.adapt(options.table, options.steps)
-    with ContextStore(options.out, model.learner) as store:
+    with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, fast)
         count = len(store)
     note = f" ({left_out} rows without a target were left out)" if left_out else ""
@@ -103,13 +86,13 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.trained import load_table_model
     from cavia.tables.writing import write_predictions
 
-    _keep_apart(options.out, options.model, options.table, options.contexts)
+    keep_apart(options.out, options.model, options.table, options.contexts)
     model = load_table_model(options.model)
     if not options.contexts.exists():
         raise CaviaError(
             f"there is no {options.contexts}; `cavia adapt MODEL TABLE --out {options.contexts}` writes it"
         )
-    with ContextStore(options.contexts, model.learner) as store:
+    with ContextStore(options.contexts, model.learner.version) as store:
         table, predictions, strangers = model.predict(options.table, store, options.unknown)
     write_predictions(options.out, table, predictions)
     note = f" ({strangers} of tasks without a context)" if strangers else ""
@@ -123,13 +106,6 @@ def _embed(options: argparse.Namespace) -> None:
     if options.out.suffix.lower() != ".png":
         raise CaviaError(f"--out must be a .png, got {options.out}")
     beside = options.out.with_suffix(".csv")
-    _keep_apart(beside, options.table)
+    keep_apart(beside, options.table)
     said = embed(load_table_model(options.model), options.table, options.colour, options.out, options.steps)
     print(f"{said}\nwritten: {options.out}, {beside}")
-
-
-def _keep_apart(out: Path, *inputs: Path) -> None:
-    """Raise if the output would overwrite an input."""
-    for path in inputs:
-        if out.resolve() == path.resolve():
-            raise CaviaError(f"--out {out} is also read; choose another name")
