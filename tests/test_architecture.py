@@ -19,6 +19,7 @@ ORDER = [
     "evaluation",
     "training",
     "tables",
+    "pictures",
     "tools",
     "paper",
     "cli",
@@ -70,7 +71,7 @@ def test_the_library_does_without_the_paper():
     code = """if True:
         import sys, cavia
         from cavia import *
-        import cavia.tools.opening, cavia.tools.complete, cavia.tools.watch
+        import cavia.tools.opening, cavia.pictures.complete, cavia.tools.watch
         print([name for name in sys.modules if name.startswith("cavia.paper")])"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ import torch
 
 import cavia
 from cavia.cli import main
-from cavia.tables.trained import load_table_model
+from cavia.tables.model import load_table_model
 
 TINY = ["--iterations", "60", "--hidden", "16", "--context", "2", "--support", "4", "--lr", "0.02"]
 

@@ -66,8 +66,8 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
+    from cavia.pictures.complete import as_panels, complete
     from cavia.tensor_file import write_atomically
-    from cavia.tools.complete import as_panels, complete
     from cavia.tools.opening import load_model
 
     if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():

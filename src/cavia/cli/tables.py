@@ -69,7 +69,7 @@ def _fit(options: argparse.Namespace) -> None:
 
 def _adapt(options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
-    from cavia.tables.trained import load_table_model
+    from cavia.tables.model import load_table_model
 
     keep_apart(options.out, options.model, options.table)
     model = load_table_model(options.model)
@@ -83,7 +83,7 @@ def _adapt(options: argparse.Namespace) -> None:
 
 def _predict(options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
-    from cavia.tables.trained import load_table_model
+    from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
     keep_apart(options.out, options.model, options.table, options.contexts)
@@ -101,7 +101,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _embed(options: argparse.Namespace) -> None:
     from cavia.tables.embedding import embed
-    from cavia.tables.trained import load_table_model
+    from cavia.tables.model import load_table_model
 
     if options.out.suffix.lower() != ".png":
         raise CaviaError(f"--out must be a .png, got {options.out}")

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.evaluation.probes import neighbour_r2, plane
-from cavia.tables.trained import TableModel
-from cavia.tasks.own import grouped
-from cavia.tasks.table import column, labels, names, numbers, read_table
+from cavia.tables.model import TableModel
+from cavia.tables.reading import column, labels, names, numbers, read_table
+from cavia.tables.tasks import grouped
 from cavia.tensor_file import write_atomically
 
 

@@ -12,8 +12,8 @@ from cavia.learners.acting import check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
+from cavia.pictures.datasets import open_family
 from cavia.tasks.batch import TaskFamily
-from cavia.tasks.datasets import open_family
 from cavia.tasks.sine import Sine
 from cavia.tensor_file import read_json
 

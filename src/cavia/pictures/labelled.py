@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cavia.errors import CaviaError
+from cavia.pictures.decoding import Picture
+from cavia.pictures.images import ImageSet, decoded_set, picture_files
 from cavia.tasks.batch import SPLITS
-from cavia.tasks.decoded import Picture
-from cavia.tasks.images import ImageSet, decoded_set, picture_files
 
 MINIIMAGENET_IMAGES = "images"
 OMNIGLOT_LAYOUTS = (("background", "evaluation"), ("images_background", "images_evaluation"))

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import require_at_least
+from cavia.pictures.images import ImageSet
 from cavia.tasks.batch import SPLITS, seeded_generator
-from cavia.tasks.images import ImageSet
 
 AT_A_TIME = 32  # drawings painted together: so many fit the cache of a processor
 STROKES = 4  # at most, of a glyph

@@ -14,11 +14,11 @@ from cavia.errors import CaviaError, require_at_least
 from cavia.evaluation.evaluate import device_of
 from cavia.learners.base import Learner
 from cavia.learners.losses import mse
+from cavia.pictures.completion import Completion
+from cavia.pictures.decoding import decode_one
+from cavia.pictures.images import ImageSet
+from cavia.pictures.pixels import with_known_only
 from cavia.tasks.batch import SPLITS, seeded_generator
-from cavia.tasks.completion import Completion
-from cavia.tasks.decoded import decode_one
-from cavia.tasks.images import ImageSet
-from cavia.tools.pixels import with_known_only
 
 DARK_GREY = 0.25  # where nothing is known
 WIDEST = 4096

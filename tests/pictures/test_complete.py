@@ -7,7 +7,7 @@ from PIL import Image
 
 import cavia
 from cavia.cli import main
-from cavia.tools.complete import DARK_GREY, complete
+from cavia.pictures.complete import DARK_GREY, complete
 
 SIZE, WIDTH = 8, 24
 

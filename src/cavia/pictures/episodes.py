@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.pictures.images import ImageSet
+from cavia.pictures.labelled import read_classes
 from cavia.tasks.batch import SPLITS, TaskBatch
-from cavia.tasks.images import ImageSet
-from cavia.tasks.labelled import read_classes
 
 
 class Episodes:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import cavia
-from cavia.tasks.episodes import Episodes
-from cavia.tasks.glyphs import AT_A_TIME, synthetic_glyphs
+from cavia.pictures.episodes import Episodes
+from cavia.pictures.glyphs import AT_A_TIME, synthetic_glyphs
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.pictures.images import ImageSet, read_images
 from cavia.tasks.batch import TaskBatch
-from cavia.tasks.images import ImageSet, read_images
 
 ORDERS = ("random", "ordered")
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError
-from cavia.tasks.table import Table, column, labels, numbers
+from cavia.tables.reading import Table, column, labels, numbers
 
 MOST_LEVELS = 100
 NO_VALUE = "(missing)"  # the level of a missing category

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.tasks.completion import Completion
-from cavia.tasks.episodes import Episodes
-from cavia.tasks.glyphs import synthetic_glyphs
-from cavia.tasks.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
-from cavia.tasks.labelled import read_miniimagenet, read_omniglot
-from cavia.tasks.synthetic import synthetic_faces
+from cavia.pictures.completion import Completion
+from cavia.pictures.episodes import Episodes
+from cavia.pictures.faces import synthetic_faces
+from cavia.pictures.glyphs import synthetic_glyphs
+from cavia.pictures.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
+from cavia.pictures.labelled import read_miniimagenet, read_omniglot
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import cavia
-from cavia.tasks.encoding import Encoding, fit_encoding
-from cavia.tasks.table import read_table
+from cavia.tables.encoding import Encoding, fit_encoding
+from cavia.tables.reading import read_table
 
 SIZES = (3, 9, 30, 12, 2, 7, 8, 20)
 

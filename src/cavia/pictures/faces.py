@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import require_at_least
+from cavia.pictures.images import ImageSet
 from cavia.tasks.batch import SPLITS, seeded_generator
-from cavia.tasks.images import ImageSet
 
 AT_A_TIME = 64  # faces drawn together: this many fit the cache of a processor
 SKIN = ((1.0, 0.86, 0.76), (0.96, 0.78, 0.65), (0.87, 0.65, 0.50), (0.72, 0.50, 0.36), (0.52, 0.34, 0.24))

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 
 from cavia.errors import CaviaError
-from cavia.tasks import datasets
-from cavia.tasks.completion import Completion
-from cavia.tasks.datasets import CELEBA, DATA_SETS, MINI_IMAGENET, OMNIGLOT, open_family
-from cavia.tasks.episodes import Episodes
-from cavia.tasks.glyphs import synthetic_glyphs
-from cavia.tasks.synthetic import synthetic_faces
+from cavia.pictures import datasets
+from cavia.pictures.completion import Completion
+from cavia.pictures.datasets import CELEBA, DATA_SETS, MINI_IMAGENET, OMNIGLOT, open_family
+from cavia.pictures.episodes import Episodes
+from cavia.pictures.faces import synthetic_faces
+from cavia.pictures.glyphs import synthetic_glyphs
 
 NOWHERE = Path("nowhere")
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import cavia
-from cavia.tasks.labelled import read_classes, read_labelled_folder, read_miniimagenet, read_omniglot
+from cavia.pictures.labelled import read_classes, read_labelled_folder, read_miniimagenet, read_omniglot
 
 SPLITS = ("train", "val", "test")
 

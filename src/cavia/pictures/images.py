@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from cavia.errors import CaviaError, require_one_of
+from cavia.pictures.decoding import Picture, decode
 from cavia.tasks.batch import SPLITS
-from cavia.tasks.decoded import Picture, decode
 
 CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 

@@ -14,9 +14,9 @@ from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
 from cavia.learners.saving import load, save
 from cavia.store.contexts import ContextStore
-from cavia.tasks.encoding import Encoding
-from cavia.tasks.own import grouped
-from cavia.tasks.table import Table, column, names, read_table
+from cavia.tables.encoding import Encoding
+from cavia.tables.reading import Table, column, names, read_table
+from cavia.tables.tasks import grouped
 from cavia.tensor_file import read_description
 
 POINTS_AT_A_TIME = 2**16  # padded points in one batch of tasks, to bound memory

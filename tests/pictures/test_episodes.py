@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import cavia
-from cavia.tasks.episodes import Episodes
+from cavia.pictures.episodes import Episodes
 
 SIZE = 6
 SPLITS = ("train", "val", "test")

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
-from cavia.tasks.batch import SPLITS, TaskBatch, seeded_generator, shape
-from cavia.tasks.encoding import Encoding, fit_encoding
-from cavia.tasks.table import column, names, read_table
+from cavia.tables.encoding import Encoding, fit_encoding
+from cavia.tables.reading import column, names, read_table
+from cavia.tasks.batch import SPLITS, TaskBatch, shape
+from cavia.tasks.splits import split_names
 
 LEAST = 2  # points of a task: one to adapt on, one to judge by
 MOST_QUERY = 1000  # query points of a task, unless said otherwise: more are drawn from, not cut
@@ -183,44 +184,6 @@ def grouped(owners: Sequence[str], known: Tensor | None = None) -> dict[str, Ten
         if known is None or known[row]:
             found.append(row)
     return {name: torch.tensor(found, dtype=torch.long) for name, found in rows.items()}
-
-
-def split_names(
-    known: Sequence[str], splits: Sequence[float] | Mapping[str, Sequence[Any]], seed: int, dropped: Sequence[str] = ()
-) -> dict[str, list[str]]:
-    """Split → names of its tasks, by shares or as given; no task is in two."""
-    if isinstance(splits, Mapping):
-        return _given_splits(known, splits, dropped)
-    shares = [float(share) for share in splits]
-    if len(shares) != len(SPLITS) or min(shares) < 0 or not 0.999 < sum(shares) < 1.001 or shares[0] == 0:
-        raise CaviaError(f"splits must be three shares for train, val and test that add up to 1, got {tuple(splits)}")
-    order = torch.randperm(len(known), generator=seeded_generator(seed, "splits")).tolist()
-    counts = [max(1, round(share * len(known))) if share else 0 for share in shares[1:]]
-    if sum(counts) >= len(known):
-        raise CaviaError(f"{len(known)} tasks are too few for the splits {tuple(splits)}; at least {sum(counts) + 1}")
-    val, test = order[: counts[0]], order[counts[0] : sum(counts)]
-    parts = {"train": order[sum(counts) :], "val": val, "test": test}
-    return {split: [known[i] for i in sorted(part)] for split, part in parts.items()}
-
-
-def _given_splits(
-    known: Sequence[str], splits: Mapping[str, Sequence[Any]], dropped: Sequence[str]
-) -> dict[str, list[str]]:
-    for split in splits:
-        require_one_of("split", split, SPLITS)
-    found = {split: [str(name) for name in splits.get(split, ())] for split in SPLITS}
-    seen: set[str] = set()
-    for split, chosen in found.items():
-        for name in chosen:
-            if name not in known and name not in dropped:
-                raise CaviaError(f"split {split!r} names the task {name!r}, which is not there")
-            if name in seen:
-                raise CaviaError(f"the task {name!r} is in two splits")
-            seen.add(name)
-    left = [name for name in known if name not in seen]
-    if left:
-        raise CaviaError(f"{len(left)} tasks are in no split: {', '.join(map(repr, left[:5]))}")
-    return {split: [name for name in chosen if name not in dropped] for split, chosen in found.items()}
 
 
 def _points(name: str, pair: Any) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from PIL import Image
 
 import cavia
 from cavia.cache import cache_folder
-from cavia.tasks.images import read_celeba, read_folder, read_images
+from cavia.pictures.images import read_celeba, read_folder, read_images
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import cavia
-from cavia.tasks.synthetic import AT_A_TIME
+from cavia.pictures.faces import AT_A_TIME
 
 
 def test_faces_come_in_three_splits_of_bytes():
