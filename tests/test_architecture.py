@@ -1,12 +1,21 @@
 """Folders import only from those above them, and importing cavia stays lean."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import cavia
+import pytest
 
+import cavia
+import cavia.envs
+
+ROOT = Path(__file__).parent.parent
+FOR_USERS = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "architecture.md"),
+]
 SOURCE = Path(cavia.__file__).parent
 ORDER = [
     "kernels",
@@ -115,3 +124,19 @@ def test_all_public_names_are_there():
     for name in cavia.__all__:
         assert getattr(cavia, name) is not None
     assert set(cavia.__all__) <= set(dir(cavia))
+
+
+def test_only_public_folders_export_names():
+    for folder in (path.parent for path in SOURCE.glob("*/__init__.py")):
+        exports = ast.parse((folder / "__init__.py").read_text()).body[1:]  # behind the docstring
+        assert not exports or folder.name in ("envs", "cli"), f"{folder.name} is private: it exports nothing"
+
+
+@pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: path.stem)
+def test_users_are_shown_public_names_only(document):
+    text = document.read_text()
+    assert not re.search(r"(from|import) cavia\.(?!envs\b)", text)
+    for name in re.findall(r"(?<![\w./])cavia((?:\.[A-Za-z]\w*)+)", text):
+        first, *rest = name.removeprefix(".").split(".")
+        assert first in cavia.__all__, f"cavia{name}"
+        assert first != "envs" or not rest or rest[0] in cavia.envs.__all__, f"cavia{name}"
