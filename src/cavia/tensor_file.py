@@ -112,9 +112,9 @@ def _opened(path: Path) -> Iterator[Any]:
 
 def digest(tensors: Mapping[str, Tensor], text: str) -> str:
     """SHA-256 of the text and of every tensor's name, type, shape and values, wherever the tensors are."""
-    found = hashlib.sha256(text.encode())
+    sha256 = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        sha256.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha256.hexdigest()

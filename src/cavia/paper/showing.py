@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cavia.evaluation.verdict import verdict
-from cavia.paper.schema import Cell as TableCell, CellResult, Lines, Panel, ResultTable, Row, Scatter, Series
+from cavia.paper.schema import CellResult, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
 from cavia.paper.statistics import Scores, estimate, finite, spread
 
 
@@ -60,7 +60,7 @@ def iterations(group: Sequence[CellResult]) -> str:
 
 
 def cell(
-    found: Scores | None,
+    scores: Scores | None,
     published: tuple[float, float | None] | None,
     digits: int,
     note: str = "",
@@ -71,10 +71,10 @@ def cell(
 
     Only the paper's interval counts for the verdict; where it gives none, its mean as it is printed.
     """
-    if found is None or not len(found):
+    if scores is None or not len(scores):
         return None
-    ours = estimate(unit * found)
-    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * found, digits + 1)}
+    ours = estimate(unit * scores)
+    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * scores, digits + 1)}
     if published:
         shown["paper"] = {"mean": published[0], "interval": published[1]}
         shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)

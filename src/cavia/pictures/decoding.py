@@ -43,13 +43,13 @@ def decode(
     """
     require_at_least("size", size, 1)
     folder = (cache or cache_folder()) / _key(root, pictures, size)
-    found = _load(folder, len(pictures), size)
-    if found is None:
+    kept = _load(folder, len(pictures), size)
+    if kept is None:
         _build(folder, root, [picture.name for picture in pictures], size)
-        found = _load(folder, len(pictures), size)
-        if found is None:
+        kept = _load(folder, len(pictures), size)
+        if kept is None:
             raise CaviaError(f"the cache {folder} cannot be read back after writing it; delete it and try again")
-    unreadable, pixels = found
+    unreadable, pixels = kept
     if unreadable:
         named = ", ".join(unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
         warnings.warn(

@@ -84,13 +84,13 @@ def read_labelled_folder(root: str | os.PathLike[str], size: int, cache: Path | 
             )
     pictures, loose = [], []
     for split in SPLITS:
-        found = sorted(picture_files(root / split))
-        named = [Picture(f"{split}/{name}", split, name.partition("/")[0]) for name in found if "/" in name]
+        files = sorted(picture_files(root / split))
+        named = [Picture(f"{split}/{name}", split, name.partition("/")[0]) for name in files if "/" in name]
         if not named:
-            what = f"{len(found)} pictures, but none in a class folder" if found else "no pictures"
+            what = f"{len(files)} pictures, but none in a class folder" if files else "no pictures"
             raise CaviaError(f"{root / split} has {what}; put those of each class into {root / split}/<class>/")
         pictures += named
-        loose += [f"{split}/{name}" for name in found if "/" not in name]
+        loose += [f"{split}/{name}" for name in files if "/" not in name]
     if loose:
         named_few = ", ".join(loose[:3]) + (", …" if len(loose) > 3 else "")
         warnings.warn(f"{root}: {len(loose)} pictures in no class folder are left out: {named_few}", stacklevel=2)
@@ -139,8 +139,8 @@ def _stem(name: str) -> str:
 
 def _omniglot_parts(root: Path) -> list[str]:
     """The folders with characters; of one layout only, because two would show every drawing twice."""
-    found = ([part for part in layout if (root / part).is_dir()] for layout in OMNIGLOT_LAYOUTS)
-    return next((parts for parts in found if parts), [])
+    layouts = ([part for part in layout if (root / part).is_dir()] for layout in OMNIGLOT_LAYOUTS)
+    return next((parts for parts in layouts if parts), [])
 
 
 def _character(name: str) -> str:

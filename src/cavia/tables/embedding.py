@@ -42,9 +42,9 @@ def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: 
 
 def _of_task(values: np.ndarray) -> float | str:
     """The mean of a task's numbers, or the most frequent of its categories."""
-    found = numbers(values)
-    if found is not None:
-        return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
+    as_numbers = numbers(values)
+    if as_numbers is not None:
+        return float(np.nanmean(as_numbers)) if not np.isnan(as_numbers).all() else float("nan")
     return Counter(label or "(missing)" for label in labels(values)).most_common(1)[0][0]
 
 

@@ -43,8 +43,8 @@ class Column:
     def encode(self, values: np.ndarray) -> np.ndarray:
         """[rows] → [rows, width]"""
         if self.levels:
-            found = np.array([NO_VALUE if label is None else label for label in labels(values)], dtype=object)
-            return np.stack([found == level for level in self.levels], 1).astype(np.float64)
+            named = np.array([NO_VALUE if label is None else label for label in labels(values)], dtype=object)
+            return np.stack([named == level for level in self.levels], 1).astype(np.float64)
         standardised = self.standardise(values)
         missing = np.isnan(standardised)
         standardised = np.where(missing, 0.0, standardised)
@@ -52,13 +52,13 @@ class Column:
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """[rows] → [rows], NaN where a value is missing."""
-        found = numbers(values)
-        if found is None:
+        as_numbers = numbers(values)
+        if as_numbers is None:
             wrong = next(v for v in values.tolist() if numbers(np.array([v], dtype=object)) is None)
             raise CaviaError(f"column {self.name!r} held numbers in training; {wrong!r} is none")
-        if np.isinf(found).any():
+        if np.isinf(as_numbers).any():
             raise CaviaError(f"column {self.name!r} holds an infinite number; a missing one is an empty field")
-        return (found - self.mean) / self.scale
+        return (as_numbers - self.mean) / self.scale
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Encoding:
         """Targets, [rows, 1] standardised or [rows] class numbers, and [rows] bool: True where there is one."""
         values = column(table, self.target.name, where)
         if not self.target.levels:
-            found = torch.from_numpy(self.target.standardise(values)).float()
-            return found.nan_to_num(0.0)[:, None], ~found.isnan()
+            targets = torch.from_numpy(self.target.standardise(values)).float()
+            return targets.nan_to_num(0.0)[:, None], ~targets.isnan()
         number = {level: i for i, level in enumerate(self.target.levels)}
         found_labels = labels(values)
         unknown = sorted({label for label in found_labels if label is not None and label not in number})
@@ -160,8 +160,8 @@ def fit_encoding(
 
 
 def _fit_column(name: str, values: np.ndarray, categorical: bool, is_target: bool = False) -> Column:
-    found = None if categorical else numbers(values)
-    if found is None:
+    as_numbers = None if categorical else numbers(values)
+    if as_numbers is None:
         seen = {label if label is not None else (None if is_target else NO_VALUE) for label in labels(values)}
         levels = tuple(sorted(level for level in seen if level is not None))
         if len(levels) > MOST_LEVELS:
@@ -173,9 +173,9 @@ def _fit_column(name: str, values: np.ndarray, categorical: bool, is_target: boo
                 f"column {name!r} holds {len(levels)} classes in the training tasks; at least 2 are needed"
             )
         return Column(name, levels)
-    present = found[~np.isnan(found)]
+    present = as_numbers[~np.isnan(as_numbers)]
     if not len(present):
         raise CaviaError(f"column {name!r} has no values in the training tasks; leave it out")
     if np.isinf(present).any():
         raise CaviaError(f"column {name!r} holds an infinite number; a missing one is an empty field")
-    return Column(name, (), float(present.mean()), float(present.std()) or 1.0, len(present) < len(found))
+    return Column(name, (), float(present.mean()), float(present.std()) or 1.0, len(present) < len(as_numbers))

@@ -105,5 +105,5 @@ def fit_table(
         seed=seed,
         progress=progress,
     )
-    found = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed)
-    return FittedTable(TableModel(learner, encoding), family, result, found)
+    evaluation = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed)
+    return FittedTable(TableModel(learner, encoding), family, result, evaluation)

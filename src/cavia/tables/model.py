@@ -84,11 +84,11 @@ class TableModel:
         known = {name: task for task, name in enumerate(groups) if name not in missing}
         if known:
             context[list(known.values())] = store.get(known)
-        found = torch.zeros(len(x), self.encoding.outputs)
+        predictions = torch.zeros(len(x), self.encoding.outputs)
         for chosen, rows, mask in _padded(list(groups.values())):
             prediction = self.learner.predict(x[rows], {"context": context[chosen]})
-            found[rows[mask]] = prediction[mask]
-        return table, self.encoding.decode(found), sum(len(groups[name]) for name in strangers)
+            predictions[rows[mask]] = prediction[mask]
+        return table, self.encoding.decode(predictions), sum(len(groups[name]) for name in strangers)
 
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:

@@ -46,11 +46,11 @@ def column(table: Table, name: str, where: str = "the table") -> np.ndarray:
 
 def names(values: np.ndarray, what: str) -> list[str]:
     """A column of names as text; whole numbers without a point. A missing name is an error with its row."""
-    found = labels(values)
-    missing = [row for row, name in enumerate(found) if name is None]
+    as_text = labels(values)
+    missing = [row for row, name in enumerate(as_text) if name is None]
     if missing:
         raise CaviaError(f"column {what!r} has no value in {_rows(missing)}; every row must name its task")
-    return [str(name) for name in found]
+    return [str(name) for name in as_text]
 
 
 def labels(values: np.ndarray) -> list[str | None]:
@@ -62,17 +62,17 @@ def numbers(values: np.ndarray) -> np.ndarray | None:
     """A column as float64 with NaN where a value is missing; None if it holds anything but numbers."""
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    found = np.full(len(values), np.nan)
+    as_numbers = np.full(len(values), np.nan)
     for row, value in enumerate(values.tolist()):
         if _is_missing(value):
             continue
         if isinstance(value, bool):
             return None
         try:
-            found[row] = float(value)
+            as_numbers[row] = float(value)
         except (TypeError, ValueError):
             return None
-    return found
+    return as_numbers
 
 
 def _read_file(path: Path) -> Table:

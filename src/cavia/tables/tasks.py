@@ -180,10 +180,10 @@ def grouped(owners: Sequence[str], known: Tensor | None = None) -> dict[str, Ten
     """Task → the numbers of its rows, in their order; of rows that count, if `known` [rows] says which."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(owners):
-        found = rows.setdefault(name, [])
+        own = rows.setdefault(name, [])
         if known is None or known[row]:
-            found.append(row)
-    return {name: torch.tensor(found, dtype=torch.long) for name, found in rows.items()}
+            own.append(row)
+    return {name: torch.tensor(own, dtype=torch.long) for name, own in rows.items()}
 
 
 def _points(name: str, pair: Any) -> tuple[Tensor, Tensor]:
@@ -206,12 +206,12 @@ def _points(name: str, pair: Any) -> tuple[Tensor, Tensor]:
 
 def _tensor(name: str, values: Any) -> Tensor:
     try:
-        found = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+        tensor = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
     except (TypeError, ValueError) as error:
         raise CaviaError(f"task {name!r} must hold arrays of numbers ({error})") from None
-    if found.ndim == 0:
+    if tensor.ndim == 0:
         raise CaviaError(f"task {name!r} must hold arrays with one entry per point, got a single number")
-    return found.float() if found.is_floating_point() else found
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _check_alike(points: Mapping[str, tuple[Tensor, Tensor]]) -> None:

@@ -24,7 +24,7 @@ from cavia.learners.acting import actor, adapt_in
 from cavia.tasks.batch import seeded_generator
 from cavia.tools.opening import open_policy
 
-Picture = NDArray[np.uint8]  # [height, width, 3]
+Frame = NDArray[np.uint8]  # [height, width, 3]
 SIZE = (480, 240)  # of a cheetah's frame
 SQUARE = 240  # side of a map of navigation
 STRIP = 8  # frames of a strip
@@ -49,7 +49,7 @@ class Watched:
             config["discount"], config["trace"], config["later_rate"],
         )  # fmt: skip
         self.returns: list[float] = []
-        self.frames: list[list[Picture]] = []  # for each number of updates
+        self.frames: list[list[Frame]] = []  # for each number of updates
         self.note = ""  # if the frames are not MuJoCo's own
         for stage in stages:
             self._record(actor(self.learner, stage.fast, generator, mean=True), generator)
@@ -93,10 +93,10 @@ class _Map:
         self.places.append(self.env.state()["position"][0, 0].tolist())
         self.goal = self.env.state()["goal"][0, 0].tolist()
 
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[Frame]:
         return [self._draw(self.places[: step + 1]) for step in range(len(self.places))]
 
-    def _draw(self, places: list[list[float]]) -> Picture:
+    def _draw(self, places: list[list[float]]) -> Frame:
         image = Image.new("RGB", (SQUARE, SQUARE), "white")
         draw = ImageDraw.Draw(image)
         unit = SQUARE / (4 * FARTHEST)
@@ -125,7 +125,7 @@ class _Side:
     def look(self) -> None:
         self.positions.append(self.env.simulator.positions[0].copy())
 
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[Frame]:
         import mujoco
 
         model = self.env.simulator.model
@@ -136,7 +136,7 @@ class _Side:
         with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
             return [self._render(renderer, data, where) for where in self.positions]
 
-    def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+    def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Frame:
         import mujoco
 
         data.qpos[:] = where
@@ -144,7 +144,7 @@ class _Side:
         renderer.update_scene(data, camera="track")
         return renderer.render().copy()
 
-    def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+    def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Frame:
         """The capsules, which lie in the plane of x and z."""
         model = self.env.simulator.model
         data.qpos[:] = where
@@ -182,12 +182,12 @@ def opengl_problem() -> str | None:
     return None if tried.returncode == 0 else (lines[-1].strip() if lines else f"code {tried.returncode}")
 
 
-def _spread(frames: list[Picture], count: int) -> list[Picture]:
+def _spread(frames: list[Frame], count: int) -> list[Frame]:
     """`count` frames from first to last."""
     return [frames[int(index)] for index in np.linspace(0, len(frames) - 1, count).round()]
 
 
-def _encoded(pictures: Sequence[Picture], kind: str) -> bytes:
+def _encoded(pictures: Sequence[Frame], kind: str) -> bytes:
     file = io.BytesIO()
     first, *rest = [Image.fromarray(picture) for picture in pictures]
     more: Any = {"save_all": True, "append_images": rest, "duration": 10 * GIF_STEP, "loop": 0} if kind == "GIF" else {}

@@ -38,8 +38,8 @@ class _Method:
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
         """Returns after so many updates, [seeds, tasks]."""
-        found = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
-        return found.mean(1, keepdims=True) if self.two_tasks else found
+        returns = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
+        return returns.mean(1, keepdims=True) if self.two_tasks else returns
 
     @property
     def note(self) -> str:

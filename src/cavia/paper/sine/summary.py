@@ -208,7 +208,7 @@ def _errors(one: Series) -> str:
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
     groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
     of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
-    norms = [sum(found) / len(found) if found and None not in found else None for found in of_seeds]
+    norms = [sum(each) / len(each) if each and None not in each else None for each in of_seeds]
     known = [value for value in norms if value is not None]
     values = ("diverged" if norm is None else f"{norm:.3g}" for norm in norms)
     claim: Claim = {

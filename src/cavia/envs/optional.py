@@ -6,7 +6,7 @@ from typing import Any
 from cavia.errors import CaviaError
 
 
-def extra(name: str) -> Any:
+def optional(name: str) -> Any:
     """The module `name` of the optional part "rl", or an error that says how to install it."""
     try:
         return importlib.import_module(name)

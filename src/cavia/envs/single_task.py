@@ -80,7 +80,7 @@ def as_task(env: TaskEnv, task: Any) -> torch.Tensor:
 for name, (_, steps) in FAMILIES.items():
     gymnasium.register(
         id=f"cavia/{name}-v0",
-        entry_point="cavia.envs.single:SingleTask",
+        entry_point="cavia.envs.single_task:SingleTask",
         max_episode_steps=steps,
         kwargs={"family": name},
     )
