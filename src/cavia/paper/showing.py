@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cavia.evaluation.verdict import verdict
-from cavia.paper.schema import CellResult, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
+from cavia.paper.schema import CellResult, Estimate, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
 from cavia.paper.statistics import Scores, estimate, finite, spread
 
 
@@ -21,6 +21,16 @@ def lines(
         "name": name, "caption": caption, "kind": "lines", "x_label": labels[0], "y_label": labels[1],
         "x_scale": x_scale, "y_scale": y_scale, "series": series,
     }  # fmt: skip
+
+
+def curve(label: str, x: Sequence[float], points: Sequence[Estimate | None]) -> Series:
+    """One curve with its intervals; nothing is drawn where a point is None."""
+    return {
+        "label": label,
+        "x": list(x),
+        "y": [point and point["mean"] for point in points],
+        "interval": [point and point.get("interval") for point in points],
+    }
 
 
 def learning_curves(

@@ -102,12 +102,17 @@ def read_celeba(root: Path, size: int, cache: Path | None = None) -> ImageSet:
     present = set(os.listdir(folder))  # noqa: PTH208  # names are all that is needed, 200,000 of them
     listed = list(_partition(partition))
     pictures = [picture for picture in listed if picture.name in present]
-    if not pictures:
-        raise CaviaError(f"none of the {len(listed)} pictures that {partition} lists is in {folder}")
-    if len(pictures) < len(listed):
-        missing = len(listed) - len(pictures)
-        warnings.warn(f"{folder} lacks {missing} of the {len(listed)} pictures listed; they are left out", stacklevel=2)
+    check_listed(len(pictures), len(listed), f"{partition} lists", folder)
     return decoded_set("CelebA", folder, pictures, size, cache)
+
+
+def check_listed(present: int, listed: int, by: str, folder: Path) -> None:
+    """Raise if none of the pictures listed is in the folder; warn if some are not."""
+    if not present:
+        raise CaviaError(f"none of the {listed} pictures that {by} is in {folder}")
+    if present < listed:
+        what = f"{listed - present} of the {listed} pictures listed"
+        warnings.warn(f"{folder} lacks {what}; they are left out", stacklevel=3)
 
 
 def _partition(path: Path) -> Iterator[Picture]:

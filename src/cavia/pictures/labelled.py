@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cavia.errors import CaviaError
 from cavia.pictures.decoding import Picture
-from cavia.pictures.images import ImageSet, decoded_set, picture_files
+from cavia.pictures.images import ImageSet, check_listed, decoded_set, picture_files
 from cavia.tasks.batch import SPLITS
 
 MINIIMAGENET_IMAGES = "images"
@@ -43,11 +43,7 @@ def read_miniimagenet(root: str | os.PathLike[str], size: int = 84, cache: Path 
     file_of = {_stem(name): name for name in sorted(picture_files(folder), reverse=True)}
     stems = ((picture, _stem(picture.name)) for picture in listed)
     pictures = [picture._replace(name=file_of[stem]) for picture, stem in stems if stem in file_of]
-    if not pictures:
-        raise CaviaError(f"none of the {len(listed)} pictures that the csv files in {root} list is in {folder}")
-    if len(pictures) < len(listed):
-        missing = len(listed) - len(pictures)
-        warnings.warn(f"{folder} lacks {missing} of the {len(listed)} pictures listed; they are left out", stacklevel=2)
+    check_listed(len(pictures), len(listed), f"the csv files in {root} list", folder)
     _check_listed_once(root, pictures)
     return _labelled_set("Mini-ImageNet", folder, pictures, size, cache)
 
