@@ -1,25 +1,31 @@
-# `make run` and `make test` work on a fresh clone: both set up .venv first.
+# All targets work on a fresh clone: they set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/first
 BENCH ?=  # --quick: a few minutes
 
-.PHONY: run test setup lint bench docs clean
+.PHONY: run test check setup lint bench docs clean
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write the report page.
 	$(BIN)/cavia run table1 --first --out $(RUNS)/table1
 	$(BIN)/cavia report $(RUNS) --out $(RUNS)/report
 
-test: setup lint  ## Lint, types and the whole test suite.
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: setup lint  ## Lint, types and the test suite, but for what takes minutes.
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not check"
 
-setup: $(VENV)/.installed  ## The environment that both share.
+check: test docs  ## Everything: what `make test` leaves out, the peers of the benchmarks, the documentation.
+	$(PIP) -e '.[bench]'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m check
+
+setup: $(VENV)/.installed  ## The environment that all share.
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("cavia needs Python 3.11 or newer, this is %d.%d; run make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	touch $@
 
 lint: setup
@@ -28,11 +34,11 @@ lint: setup
 	$(BIN)/mypy
 
 docs: setup  ## The documentation as a site, in build/site.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(PIP) -e '.[docs]'
 	$(BIN)/mkdocs build
 
 bench: setup  ## Speed against the peers and the machine's peak, in one run: bench.md, .json and .png.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(PIP) -e '.[bench]'
 	$(BIN)/python benchmarks/all.py $(BENCH)
 
 clean:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import cavia
-from cavia.tasks.synthetic import synthetic_faces
+from cavia.pictures.faces import synthetic_faces
 from cavia.training.step import MetaStep
 from interleaved import (
     CLIP,

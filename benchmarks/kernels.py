@@ -19,7 +19,7 @@ import torch
 
 import cavia
 from cavia.kernels.choice import using
-from cavia.tasks.datasets import MINI_IMAGENET
+from cavia.pictures.datasets import MINI_IMAGENET
 from cavia.training.checkpoint import RunFolder
 from interleaved import publish
 

@@ -1,17 +1,18 @@
 """The site holds docs/ and what the guides show from results/: links between the two work in both places."""
 
+import re
 from pathlib import Path
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "benchmarks/users.md")
+PAGES = ("README.md", "benchmarks/bench.md", "benchmarks/sine.md", "benchmarks/store.md", "benchmarks/users.md")
 
 
 def on_files(files, config):
-    """Add the figures, and the pages that guides link to."""
+    """Add the figures, and the pages that docs/ links to."""
     results = ROOT / "results"
-    for path in [*results.glob("*.svg"), *(results / page for page in PAGES)]:
+    for path in [*results.glob("*.svg"), *results.glob("*/*.png"), *(results / page for page in PAGES)]:
         if path.exists():
             name = path.relative_to(ROOT).as_posix()
             if path.suffix == ".md":
@@ -22,12 +23,11 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """From docs/guides/, results/ is two folders up in the repository and one in the site."""
-    return markdown.replace("](../../results/", "](../results/")
+    """The site has results/ inside of what docs/ is in the repository: one folder less to go up."""
+    up = "../" * page.file.src_uri.count("/")
+    return markdown.replace(f"](../{up}results/", f"]({up}results/")
 
 
 def _without_links(text):
-    """Pages of results/ link to files that are only in the repository: keep the words."""
-    import re
-
-    return re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", text)
+    """Pages of results/ link to files that are only in the repository: keep the words, and the figures."""
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", text)

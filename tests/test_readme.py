@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cavia.cli import _parser
+from cavia.cli import make_parser
 from cavia.paper.catalogue import find
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +24,7 @@ def test_python_runs(number, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command):
-    options = _parser().parse_args(command.split())
+    options = make_parser().parse_args(command.split())
     assert callable(options.action)
     if options.command == "run":
         name = "full" if options.full else "tuned" if options.tuned else "quick"

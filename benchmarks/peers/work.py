@@ -12,7 +12,7 @@ import cavia
 import completion
 import fewshot
 from cavia.models.base import ContextModel
-from cavia.tasks.datasets import MINI_IMAGENET
+from cavia.pictures.datasets import MINI_IMAGENET
 
 DATA = Path("data")
 

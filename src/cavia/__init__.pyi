@@ -31,15 +31,15 @@ from .models.conditioning import Concat as Concat, FiLM as FiLM
 from .models.convnet import ConvNet as ConvNet
 from .models.mlp import MLP as MLP
 from .models.policy import CategoricalPolicy as CategoricalPolicy, GaussianPolicy as GaussianPolicy
+from .pictures.completion import Completion as Completion
+from .pictures.episodes import Episodes as Episodes
+from .pictures.faces import synthetic_faces as synthetic_faces
+from .pictures.glyphs import synthetic_glyphs as synthetic_glyphs
+from .pictures.images import ImageSet as ImageSet
 from .store.contexts import ContextStore as ContextStore
+from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
-from .tasks.completion import Completion as Completion
-from .tasks.episodes import Episodes as Episodes
-from .tasks.glyphs import synthetic_glyphs as synthetic_glyphs
-from .tasks.images import ImageSet as ImageSet
-from .tasks.own import Tasks as Tasks
 from .tasks.sine import Sine as Sine
-from .tasks.synthetic import synthetic_faces as synthetic_faces
 from .training.fit import fit as fit
 from .training.fit_policy import fit_policy as fit_policy
 from .training.run import FitResult as FitResult

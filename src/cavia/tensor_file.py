@@ -80,28 +80,41 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description of a file by `write_tensors`; anything else is an error that names the file."""
+    with _opened(path) as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+    if metadata.get("sha256") != digest(tensors, metadata["cavia"]):
+        raise CaviaError(f"{path} was changed after it was written: its checksum does not match")
+    return tensors, json.loads(metadata["cavia"])
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The description alone. The tensors are not read, so nothing is held to the checksum."""
+    with _opened(path) as file:
+        return json.loads(file.metadata()["cavia"])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file by `write_tensors`, open; an error that names it if it is another."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise CaviaError(f"there is no file {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+            if "cavia" not in (file.metadata() or {}):
+                raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
+            yield file
     except (SafetensorError, OSError) as error:
         raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
-    if "cavia" not in metadata:
-        raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
-    if metadata.get("sha256") != digest(tensors, metadata["cavia"]):
-        raise CaviaError(f"{path} was changed after it was written: its checksum does not match")
-    return tensors, json.loads(metadata["cavia"])
 
 
 def digest(tensors: Mapping[str, Tensor], text: str) -> str:
     """SHA-256 of the text and of every tensor's name, type, shape and values, wherever the tensors are."""
-    found = hashlib.sha256(text.encode())
+    sha256 = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        sha256.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha256.hexdigest()

@@ -12,6 +12,7 @@ from peers.work import Work, sine_batch, sine_model
 
 # The peers' own warnings are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
+OTHERS = [pytest.mark.slow, pytest.mark.check]  # `make check` installs them
 
 
 def pictures(seed):
@@ -40,7 +41,7 @@ def precision():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("library", [None, "higher", "torchopt", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("library", [None, *(pytest.param(one, marks=OTHERS) for one in ("higher", "torchopt", "jax"))])
 @pytest.mark.parametrize("name", SMALL)
 def test_same_weights_as_ours_after_two_steps(name, library, precision):
     work = SMALL[name]

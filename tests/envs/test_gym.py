@@ -66,7 +66,7 @@ def test_gymnasiums_own_check(name):
 
 @pytest.mark.parametrize(("name", "task"), [("Navigation", [0.1, -0.2]), ("CheetahVelocity", 1.5)])
 def test_a_task_is_fixed_or_drawn(name, task):
-    env = gymnasium.make(f"cavia.envs.single:cavia/{name}-v0")
+    env = gymnasium.make(f"cavia.envs.single_task:cavia/{name}-v0")
     drawn = [env.reset(seed=seed)[1]["task"] for seed in (1, 1, 2)]
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])

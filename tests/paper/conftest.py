@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from cavia.tasks import datasets
-from cavia.tasks.glyphs import synthetic_glyphs
-from cavia.tasks.synthetic import synthetic_faces
+from cavia.pictures import datasets
+from cavia.pictures.faces import synthetic_faces
+from cavia.pictures.glyphs import synthetic_glyphs
 
 
 @cache

@@ -15,7 +15,7 @@ from cavia.paper.experiment import Cell
 from cavia.paper.fewshot.summary import omniglot_summary, table3_summary
 from cavia.paper.fewshot.training import COMPARED, On, probe
 from cavia.paper.published import QUOTED, TABLE3
-from cavia.tasks.datasets import MINI_IMAGENET, OMNIGLOT
+from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 from tests.paper.cells import SYNTHETIC, claim, claims, lost, result, train
 from tests.paper.report.results import result as whole_result
 

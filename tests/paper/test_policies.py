@@ -67,7 +67,7 @@ def children(pid, word):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the worker")
 def test_a_killed_worker_is_one_clear_error_and_the_run_goes_on(tmp_path):
     out = tmp_path / "fig7c"
-    order = [sys.executable, "-m", "cavia.cli", "run", "fig7c", "--out", str(out), "--jobs", "1", *TINY]
+    order = [sys.executable, "-m", "cavia", "run", "fig7c", "--out", str(out), "--jobs", "1", *TINY]
     order = [text.replace("iterations=2", "iterations=60") for text in order]
     process = subprocess.Popen(order, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import cavia
-from cavia.tasks.episodes import Episodes
-from cavia.tasks.glyphs import synthetic_glyphs
+from cavia.pictures.episodes import Episodes
+from cavia.pictures.glyphs import synthetic_glyphs
 
 TASKS, SUPPORT, QUERY = 6, 10, 15
 SPLITS = ("train", "val", "test")

@@ -8,9 +8,9 @@ import torch
 import cavia
 from cavia.cli import main
 from cavia.errors import CaviaError
-from cavia.tasks import datasets
-from cavia.tasks.glyphs import synthetic_glyphs
-from cavia.tasks.synthetic import synthetic_faces
+from cavia.pictures import datasets
+from cavia.pictures.faces import synthetic_faces
+from cavia.pictures.glyphs import synthetic_glyphs
 from cavia.tools.opening import is_policy, load_model, open_trained
 
 FACES = synthetic_faces(train=6, val=4, test=4)

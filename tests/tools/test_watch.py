@@ -8,7 +8,8 @@ from PIL import Image
 
 import cavia.tools.watch
 from cavia.cli import main
-from cavia.tools.watch import Watched, open_policy
+from cavia.tools.opening import open_policy
+from cavia.tools.watch import Watched
 
 RUN = {
     "tasks_per_batch": 2, "rollouts": 2, "every": 1, "validation_tasks": 2, "tensorboard": False, "progress": False,

@@ -8,7 +8,7 @@ import torch
 import cavia
 from cavia.kernels import build
 from cavia.kernels.choice import using
-from cavia.tasks.glyphs import synthetic_glyphs
+from cavia.pictures.glyphs import synthetic_glyphs
 from tests.training import policies
 from tests.training.runs import assert_same, lines, weights
 

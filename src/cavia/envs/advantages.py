@@ -49,9 +49,9 @@ def advantages(rollouts: Rollouts, discount: float = 0.95, trace: float = 1.0) -
     """
     rewards = rollouts.rewards.where(rollouts.mask, 0)
     values = baseline_values(rollouts, discounted_returns(rewards, discount))
-    found = generalised_advantages(rewards, values, rollouts.mask, discount, trace)
+    advantages = generalised_advantages(rewards, values, rollouts.mask, discount, trace)
     count = rollouts.mask.sum((1, 2), keepdim=True).clamp(min=1)
-    centred = (found - found.sum((1, 2), keepdim=True) / count).where(rollouts.mask, 0)
+    centred = (advantages - advantages.sum((1, 2), keepdim=True) / count).where(rollouts.mask, 0)
     std = (centred.square().sum((1, 2), keepdim=True) / count).sqrt()
     return centred / std.clamp(min=1e-8)
 
@@ -66,8 +66,8 @@ def _features(observations: Tensor) -> Tensor:
 
 def _backwards(values: Tensor, factor: float) -> Tensor:
     """Σₖ factorᵏ values(t + k) along the last axis."""
-    total, found = torch.zeros_like(values[..., 0]), torch.empty_like(values)
+    total, sums = torch.zeros_like(values[..., 0]), torch.empty_like(values)
     for step in reversed(range(values.shape[-1])):
         total = values[..., step] + factor * total
-        found[..., step] = total
-    return found
+        sums[..., step] = total
+    return sums

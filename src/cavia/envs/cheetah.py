@@ -150,10 +150,10 @@ class CheetahVelocity(Cheetah):
 
 def model_path() -> str:
     """Where Gymnasium keeps its HalfCheetah."""
-    found = find_spec("gymnasium")
-    if found is None or found.origin is None:
+    spec = find_spec("gymnasium")
+    if spec is None or spec.origin is None:
         raise CaviaError('the cheetah needs gymnasium, which ships its model; pip install "cavia[rl]"')
-    path = Path(found.origin).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
+    path = Path(spec.origin).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
     if not path.is_file():
         raise CaviaError(f'gymnasium has no cheetah at {path}; pip install "cavia[rl]"')
     return str(path)

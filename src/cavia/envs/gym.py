@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cavia.envs.base import Step, TaskEnv
-from cavia.envs.extra import extra
+from cavia.envs.optional import optional
 from cavia.errors import CaviaError, require_at_least
 from cavia.tasks.batch import SPLITS
 
@@ -17,10 +17,10 @@ from cavia.tasks.batch import SPLITS
 def register() -> None:
     """Make `cavia/Navigation-v0`, `cavia/CheetahDirection-v0` and `cavia/CheetahVelocity-v0` known to Gymnasium.
 
-    `gymnasium.make("cavia.envs.single:cavia/Navigation-v0")` does the same on the fly.
+    `gymnasium.make("cavia.envs.single_task:cavia/Navigation-v0")` does the same on the fly.
     """
-    extra("gymnasium")
-    extra("cavia.envs.single")
+    optional("gymnasium")
+    optional("cavia.envs.single_task")
 
 
 class GymTasks(TaskEnv):
@@ -179,7 +179,7 @@ def number_tasks(tasks: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[li
 
 def count_observations(space: Any) -> int:
     """Numbers in an observation of a Box, or an error that names the space."""
-    spaces = extra("gymnasium").spaces
+    spaces = optional("gymnasium").spaces
     if not isinstance(space, spaces.Box):
         raise CaviaError(
             f"observation space {space} is not supported, only Box is; wrap the environment in "
@@ -190,7 +190,7 @@ def count_observations(space: Any) -> int:
 
 def count_actions(space: Any) -> tuple[int, bool]:
     """Numbers in an action of a Box, or choices of a Discrete space, and whether it is discrete."""
-    spaces = extra("gymnasium").spaces
+    spaces = optional("gymnasium").spaces
     if isinstance(space, spaces.Discrete):
         return int(space.n), True
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cavia.envs.extra import extra
+from cavia.envs.optional import optional
 from cavia.errors import CaviaError, require_at_least
 from cavia.machine import cores
 
@@ -31,12 +31,12 @@ class Unstable(Exception):
 @contextlib.contextmanager
 def warnings_of_mujoco() -> Iterator[list[str]]:
     """Collect MuJoCo's warnings, which it would print and append to a file MUJOCO_LOG.TXT in the current folder."""
-    mujoco = extra("mujoco")
-    found: list[str] = []
+    mujoco = optional("mujoco")
+    warned: list[str] = []
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(found.append)
+    mujoco.set_mju_user_warning(warned.append)
     try:
-        yield found
+        yield warned
     finally:
         mujoco.set_mju_user_warning(before)
 
@@ -48,7 +48,7 @@ class Simulator(ABC):
     """
 
     def __init__(self, model: Any, frame_skip: int, warmstart: bool):
-        mujoco = extra("mujoco")
+        mujoco = optional("mujoco")
         self.model, self.frame_skip = model, frame_skip
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         if not warmstart:
@@ -111,7 +111,7 @@ class ListSimulator(Simulator):
     """One `MjData` per copy, stepped in a Python loop: the reference."""
 
     def load(self, physics: Array, warmstart: Array | None) -> None:
-        mujoco = extra("mujoco")
+        mujoco = optional("mujoco")
         self.physics = physics.copy()
         self._data = [mujoco.MjData(self.model) for _ in physics]
         with warnings_of_mujoco():
@@ -126,7 +126,7 @@ class ListSimulator(Simulator):
         return np.array([data.qacc_warmstart for data in self._data])
 
     def _simulate(self, control: Array) -> Array:
-        mujoco, physics = extra("mujoco"), np.empty_like(self.physics)
+        mujoco, physics = optional("mujoco"), np.empty_like(self.physics)
         for row, data in enumerate(self._data):
             data.ctrl[:] = control[row]
             for _ in range(self.frame_skip):
@@ -148,7 +148,7 @@ class RolloutSimulator(Simulator):
         super().__init__(model, frame_skip, warmstart)
         self.threads = threads
         self._pool: Any = None
-        mujoco = extra("mujoco")
+        mujoco = optional("mujoco")
         self._data = [mujoco.MjData(model) for _ in range(threads)]
         _FORKABLE.add(self)
 
@@ -170,7 +170,7 @@ class RolloutSimulator(Simulator):
 
     def _simulate(self, control: Array) -> Array:
         if self._pool is None:
-            self._pool = extra("mujoco.rollout").Rollout(nthread=self.threads if self.threads > 1 else 0)
+            self._pool = optional("mujoco.rollout").Rollout(nthread=self.threads if self.threads > 1 else 0)
         held = np.repeat(control[:, None], self.frame_skip, axis=1)  # [N, frame_skip, nu]
         self._pool.rollout(
             self._models, self._data, np.ascontiguousarray(self.physics), held,
@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 def make_simulator(backend: str, path: str, frame_skip: int, warmstart: bool, threads: int | None) -> Simulator:
     """A simulator of the XML model at `path`: "rollout" on `threads` threads (None: every core), or "list"."""
     threads = cores() if threads is None else require_at_least("threads", threads, 1)
-    mujoco = extra("mujoco")
+    mujoco = optional("mujoco")
     with warnings_of_mujoco():
         model = mujoco.MjModel.from_xml_path(path)
     if backend == "list":

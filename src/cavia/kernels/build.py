@@ -53,10 +53,10 @@ def load(flags: tuple[str, ...]) -> ctypes.CDLL:
 
 def digest(flags: tuple[str, ...]) -> str:
     """Names what a build depends on: source, flags, PyTorch and the processor."""
-    found = hashlib.sha256("\0".join((*flags, torch.__version__, platform.machine(), _processor())).encode())
+    sha256 = hashlib.sha256("\0".join((*flags, torch.__version__, platform.machine(), _processor())).encode())
     for file in sorted(SOURCE.iterdir()):
-        found.update(f"\0{file.name}\0".encode() + file.read_bytes())
-    return found.hexdigest()[:32]
+        sha256.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    return sha256.hexdigest()[:32]
 
 
 def build(path: Path, flags: tuple[str, ...]) -> None:
@@ -112,8 +112,8 @@ def _compiler() -> list[str]:
     if chosen := os.environ.get("CXX"):
         return shlex.split(chosen)
     for name in COMPILERS:
-        if found := shutil.which(name):
-            return [found]
+        if path := shutil.which(name):
+            return [path]
     raise CaviaError("there is no C++ compiler; install g++ or clang++, or set CXX")
 
 

@@ -94,7 +94,15 @@ class _Chosen(torch.autograd.Function):
         return None, _Gradient.apply(*ctx.saved_tensors, gradient), None
 
 
-class _Followed(torch.autograd.Function):
+class _AtPlaces(torch.autograd.Function):
+    """A linear function of its last argument; x and index, the first two, say which."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+
+class _Followed(_AtPlaces):
     """Convolve and take the places that are given: x, index, weight → pooled."""
 
     @staticmethod
@@ -104,15 +112,11 @@ class _Followed(torch.autograd.Function):
         return pooled.permute(0, 3, 1, 2)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, Tensor]:
         return None, None, _Gradient.apply(*ctx.saved_tensors, gradient)
 
 
-class _Gradient(torch.autograd.Function):
+class _Gradient(_AtPlaces):
     """What both have as gradient of their weights: x, index, gradient of pooled → gradient of weight."""
 
     @staticmethod
@@ -120,10 +124,6 @@ class _Gradient(torch.autograd.Function):
         weight = x.new_empty(3, 3, x.shape[1], gradient.shape[1])
         _call(GRADIENT, x, weight, gradient.permute(0, 2, 3, 1).contiguous(), index)
         return weight.permute(3, 2, 0, 1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, Tensor]:

@@ -64,8 +64,8 @@ def _problems_of_choice(value: Any, forms: Sequence[Any], key: str) -> Iterator[
     if value is None and NoneType in forms:
         return
 
-    def distance(found: list[str]) -> tuple[bool, int]:
-        return any(problem.startswith(f"{key}.kind ") for problem in found), len(found)
+    def distance(problems: list[str]) -> tuple[bool, int]:
+        return any(problem.startswith(f"{key}.kind ") for problem in problems), len(problems)
 
     yield from min((list(_problems(value, form, key)) for form in forms if form is not NoneType), key=distance)
 

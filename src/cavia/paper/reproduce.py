@@ -80,11 +80,11 @@ class Reproduction:
         for entry, order in zip(self.entries, self.orders(), strict=True):
             groups.setdefault(order.out, []).append((entry, order))
         for out, group in groups.items():
-            found: dict[str, CellResult | None] = {
+            of_cells: dict[str, CellResult | None] = {
                 cell.name: read_result(order, cell) for _, order in group for cell in order.cells
             }
-            results = [one for one in found.values() if one]
-            if len(results) == len(found):
+            results = [one for one in of_cells.values() if one]
+            if len(results) == len(of_cells):
                 first = replace(group[0][1], changes={})
                 seeds = max(entry.seeds for entry, _ in group)
                 settings = merged([entry for entry, _ in group])
@@ -135,9 +135,9 @@ def _status(entry: Entry, order: Order) -> Status:
     guess = 60 * experiment.minutes[entry.set] * cores() / max(len(experiment.cells(experiment.sets[entry.set], 1)), 1)
     spent, left, finished = 0.0, 0.0, 0
     for cell in cells:
-        if found := read_result(order, cell):
+        if result := read_result(order, cell):
             finished += 1
-            spent += found.seconds
+            spent += result.seconds
             continue
         seconds, iteration = _progress(order.folder(cell))
         spent += seconds

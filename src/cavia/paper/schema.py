@@ -61,7 +61,7 @@ class Estimate(TypedDict):
     interval: NotRequired[float | None]
 
 
-class Cell(TypedDict):
+class TableCell(TypedDict):
     """One number of ours beside the paper's."""
 
     ours: Estimate | None
@@ -74,7 +74,7 @@ class Row(TypedDict):
     """One method: a cell for each column, null where there is nothing to show."""
 
     label: str
-    cells: list[Cell | None]
+    cells: list[TableCell | None]
 
 
 class ResultTable(TypedDict):

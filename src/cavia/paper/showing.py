@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cavia.evaluation.verdict import verdict
-from cavia.paper.schema import Cell as TableCell, CellResult, Lines, Panel, ResultTable, Row, Scatter, Series
+from cavia.paper.schema import CellResult, Estimate, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
 from cavia.paper.statistics import Scores, estimate, finite, spread
 
 
@@ -21,6 +21,16 @@ def lines(
         "name": name, "caption": caption, "kind": "lines", "x_label": labels[0], "y_label": labels[1],
         "x_scale": x_scale, "y_scale": y_scale, "series": series,
     }  # fmt: skip
+
+
+def curve(label: str, x: Sequence[float], points: Sequence[Estimate | None]) -> Series:
+    """One curve with its intervals; nothing is drawn where a point is None."""
+    return {
+        "label": label,
+        "x": list(x),
+        "y": [point and point["mean"] for point in points],
+        "interval": [point and point.get("interval") for point in points],
+    }
 
 
 def learning_curves(
@@ -60,7 +70,7 @@ def iterations(group: Sequence[CellResult]) -> str:
 
 
 def cell(
-    found: Scores | None,
+    scores: Scores | None,
     published: tuple[float, float | None] | None,
     digits: int,
     note: str = "",
@@ -71,10 +81,10 @@ def cell(
 
     Only the paper's interval counts for the verdict; where it gives none, its mean as it is printed.
     """
-    if found is None or not len(found):
+    if scores is None or not len(scores):
         return None
-    ours = estimate(unit * found)
-    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * found, digits + 1)}
+    ours = estimate(unit * scores)
+    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * scores, digits + 1)}
     if published:
         shown["paper"] = {"mean": published[0], "interval": published[1]}
         shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)

@@ -20,9 +20,9 @@ def scores(group: Sequence[CellResult], measure: str, step: int = -1, worst: flo
     return np.array(rows, dtype=np.float64)
 
 
-def estimate(found: Scores) -> Estimate:
+def estimate(scores: Scores) -> Estimate:
     """The mean over tasks and seeds, and half its 95 % interval over both, which are crossed."""
-    return _estimate(found.mean(0), [found])
+    return _estimate(scores.mean(0), [scores])
 
 
 def difference(ours: Scores, theirs: Scores) -> Estimate:
@@ -40,24 +40,24 @@ def _estimate(by_task: NDArray[np.float64], sources: Sequence[Scores]) -> Estima
     return {"mean": mean, "interval": Z * float(sum(parts)) ** 0.5 if parts else None}
 
 
-def finite(found: Estimate) -> Estimate | None:
+def finite(value: Estimate) -> Estimate | None:
     """The estimate, if its mean is a finite number."""
-    return found if math.isfinite(found["mean"]) else None
+    return value if math.isfinite(value["mean"]) else None
 
 
-def below(found: Estimate) -> bool:
+def below(value: Estimate) -> bool:
     """Whether the whole interval is below zero."""
-    return found["mean"] + (found.get("interval") or 0.0) < 0
+    return value["mean"] + (value.get("interval") or 0.0) < 0
 
 
-def above(found: Estimate) -> bool:
+def above(value: Estimate) -> bool:
     """Whether the whole interval is above zero."""
-    return found["mean"] - (found.get("interval") or 0.0) > 0
+    return value["mean"] - (value.get("interval") or 0.0) > 0
 
 
-def spread(found: Scores, digits: int) -> str:
+def spread(scores: Scores, digits: int) -> str:
     """The least and the greatest mean of a seed, in words; nothing for one seed."""
-    means = found.mean(1)
+    means = scores.mean(1)
     return f"; seeds {means.min():.{digits}f} to {means.max():.{digits}f}" if len(means) > 1 else ""
 
 
@@ -83,7 +83,7 @@ def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> 
     return min(groups, key=rank, default=[])
 
 
-def text(found: Estimate, digits: int) -> str:
+def text(value: Estimate, digits: int) -> str:
     """`0.193 ± 0.016`"""
-    width = found.get("interval")
-    return f"{found['mean']:.{digits}f}" + ("" if width is None else f" ± {width:.{digits}f}")
+    width = value.get("interval")
+    return f"{value['mean']:.{digits}f}" + ("" if width is None else f" ± {width:.{digits}f}")

@@ -133,10 +133,10 @@ class ContextStore:
         while start <= LAST_ROW:
             with self._database.reading() as connection:
                 layout = self._find_layout(connection)
-                found = connection.execute(BATCH, (start, size)).fetchall() if layout else []
-            if not found or layout is None:
+                block = connection.execute(BATCH, (start, size)).fetchall() if layout else []
+            if not block or layout is None:
                 return
-            rows, ids, contexts = zip(*found, strict=True)
+            rows, ids, contexts = zip(*block, strict=True)
             yield list(ids), layout.unpack(contexts, self.path)
             start = rows[-1] + 1
 
@@ -157,10 +157,10 @@ class ContextStore:
                 own = torch.tensor([rows[one] for one in ids], dtype=torch.int64)
             if layout is None or not len(queries):
                 return [[] for _ in queries]
-            found = nearest_rows(self._scan(connection, layout, "rowid"), queries, k, own)
+            nearest = nearest_rows(self._scan(connection, layout, "rowid"), queries, k, own)
             return [
                 self._ranked(connection, layout, query, [row for row in near if own is None or row != own[place]])
-                for place, (query, near) in enumerate(zip(queries, found.tolist(), strict=True))
+                for place, (query, near) in enumerate(zip(queries, nearest.tolist(), strict=True))
             ]
 
     def export(self, path: str | PathLike[str]) -> None:
@@ -188,19 +188,19 @@ class ContextStore:
         """The version of the file's contexts, which a new file is given now."""
         query = "SELECT value FROM about WHERE name = 'version'"
         with self._database.reading() as connection:
-            found = connection.execute(query).fetchone()
-        if found is None and asked is None:
+            row = connection.execute(query).fetchone()
+        if row is None and asked is None:
             raise CaviaError(f"{self.path} is empty; give the learner, or its version")
-        if found is None:
+        if row is None:
             with self._database.writing() as connection:
                 connection.execute("INSERT OR IGNORE INTO about VALUES ('version', ?)", (asked,))
-                found = connection.execute(query).fetchone()
-        if asked not in (None, found[0]):
+                row = connection.execute(query).fetchone()
+        if asked not in (None, row[0]):
             raise CaviaError(
-                f"{self.path} holds contexts of model version {found[0]}, not of {asked}; "
+                f"{self.path} holds contexts of model version {row[0]}, not of {asked}; "
                 "adapt again with the new model, into a store of its own"
             )
-        return found[0]
+        return row[0]
 
     def _find_layout(self, connection: sqlite3.Connection) -> Layout | None:
         """None as long as nothing was put, by whichever process."""
@@ -212,45 +212,45 @@ class ContextStore:
 
     def _settle_layout(self, connection: sqlite3.Connection, layout: Layout) -> None:
         """Raise unless contexts of this layout belong here; the first ones decide."""
-        found = self._find_layout(connection)
-        if found is not None:
-            found.check(layout, self.path)
+        settled = self._find_layout(connection)
+        if settled is not None:
+            settled.check(layout, self.path)
             return
         connection.execute(TABLES[layout.kind])
         about = {"kind": layout.kind, "dtype": str(layout.dtype).removeprefix("torch."), "size": layout.size}
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
     def _get(self, connection: sqlite3.Connection, ids: list[Any]) -> Tensor:
-        found = self._select(connection, "context", ids)
+        packed = self._select(connection, "context", ids)
         layout = self._find_layout(connection)
-        return layout.unpack([found[one] for one in ids], self.path) if layout else torch.empty(0, 0)
+        return layout.unpack([packed[one] for one in ids], self.path) if layout else torch.empty(0, 0)
 
     def _select(self, connection: sqlite3.Connection, column: str, ids: list[Any]) -> dict[Any, Any]:
         """id → value of a column; an error if one of the ids is not there."""
         layout = self._find_layout(connection)
         if layout and ids:
             layout.check_kind(type(ids[0]).__name__, self.path)
-        found = dict(_look_up(connection, f"id, {column}", "id", ids if layout else []))
-        missing = [one for one in ids if one not in found]
+        values = dict(_look_up(connection, f"id, {column}", "id", ids if layout else []))
+        missing = [one for one in ids if one not in values]
         if missing:
             raise CaviaError(f"{len(missing)} of {len(ids)} ids are not in {self.path}: {first_few(missing)}")
-        return found
+        return values
 
     def _scan(self, connection: sqlite3.Connection, layout: Layout, column: str) -> Iterator[tuple[Any, Tensor]]:
         """Ids, or row numbers as a tensor [B], and contexts [B, C] of the whole store, block by block."""
         cursor = connection.execute(f"SELECT {column}, context FROM contexts ORDER BY rowid")
-        while found := cursor.fetchmany(BLOCK):
-            values, contexts = zip(*found, strict=True)
+        while block := cursor.fetchmany(BLOCK):
+            values, contexts = zip(*block, strict=True)
             yield torch.tensor(values) if column == "rowid" else list(values), layout.unpack(contexts, self.path)
 
     def _ranked(
         self, connection: sqlite3.Connection, layout: Layout, query: Tensor, rows: list[int]
     ) -> list[tuple[Any, float]]:
         """The ids of these rows and their distances from query [C], nearest first."""
-        found = list(_look_up(connection, "id, context", "rowid", rows))
-        contexts = layout.unpack([context for _, context in found], self.path).double()
+        near_rows = list(_look_up(connection, "id, context", "rowid", rows))
+        contexts = layout.unpack([context for _, context in near_rows], self.path).double()
         distances = (contexts - query).norm(dim=1).tolist()
-        near = [(one, distance) for (one, _), distance in zip(found, distances, strict=True)]
+        near = [(one, distance) for (one, _), distance in zip(near_rows, distances, strict=True)]
         return sorted(near, key=lambda neighbour: neighbour[1])
 
     def _checked_queries(self, contexts: Tensor, layout: Layout | None) -> Tensor:

@@ -14,25 +14,25 @@ def checked_ids(ids: Iterable[Any]) -> list[Any]:
     """The ids as a list of int or a list of str: from a list, a range, an array or tensor of whole numbers, …"""
     if isinstance(ids, str | bytes | Integral):
         raise CaviaError(f"ids must be a list, got the single id {ids!r}; give [{ids!r}]")
-    found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    kinds = set(map(type, found))
+    listed = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    kinds = set(map(type, listed))
     if kinds - {int, str}:
-        found = [int(one) if isinstance(one, Integral) and not isinstance(one, bool) else one for one in found]
-        kinds = set(map(type, found))
+        listed = [int(one) if isinstance(one, Integral) and not isinstance(one, bool) else one for one in listed]
+        kinds = set(map(type, listed))
     if kinds - {int, str}:
-        wrong = next(one for one in found if type(one) not in (int, str))
+        wrong = next(one for one in listed if type(one) not in (int, str))
         raise CaviaError(f"ids must be int or str, got {wrong!r} of type {type(wrong).__name__}")
     if len(kinds) > 1:
         raise CaviaError("ids must be all int or all str, got both; str(id) makes them alike")
-    if int in kinds and not (min(found) >= -(2**63) and max(found) < 2**63):
-        raise CaviaError(f"int ids must fit 64 bits, got {max(found, key=abs)}; store it as a str")
+    if int in kinds and not (min(listed) >= -(2**63) and max(listed) < 2**63):
+        raise CaviaError(f"int ids must fit 64 bits, got {max(listed, key=abs)}; store it as a str")
     if str in kinds:
         try:
-            "".join(found).encode()
+            "".join(listed).encode()
         except UnicodeEncodeError as error:
             wrong = error.object[error.start : error.end]
             raise CaviaError(f"ids must be valid Unicode, one holds {wrong!r}") from error
-    return found
+    return listed
 
 
 def first_few(ids: Sequence[Id]) -> str:

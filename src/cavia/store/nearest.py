@@ -28,8 +28,8 @@ def nearest_rows(
             if without is not None:
                 distances.masked_fill_(numbers == without[part, None], torch.inf)
             distances = torch.cat([best[part], distances], 1)
-            found = distances.topk(min(k, distances.shape[1]), largest=False)
+            near = distances.topk(min(k, distances.shape[1]), largest=False)
             candidates = torch.cat([rows[part], numbers.expand(len(part), -1)], 1)
-            parts.append((found.values, candidates.gather(1, found.indices)))
+            parts.append((near.values, candidates.gather(1, near.indices)))
         best, rows = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return rows

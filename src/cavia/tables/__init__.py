@@ -1,1 +1,1 @@
-"""From a table to predictions by the command line: fit, adapt, predict, embed."""
+"""A user's own data as tasks, arrays or a table: reading, columns as numbers, a model of it, what it predicts."""

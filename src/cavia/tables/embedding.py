@@ -12,9 +12,9 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.evaluation.probes import neighbour_r2, plane
-from cavia.tables.trained import TableModel
-from cavia.tasks.own import grouped
-from cavia.tasks.table import column, labels, names, numbers, read_table
+from cavia.tables.model import TableModel
+from cavia.tables.reading import column, labels, names, numbers, read_table
+from cavia.tables.tasks import grouped
 from cavia.tensor_file import write_atomically
 
 
@@ -42,9 +42,9 @@ def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: 
 
 def _of_task(values: np.ndarray) -> float | str:
     """The mean of a task's numbers, or the most frequent of its categories."""
-    found = numbers(values)
-    if found is not None:
-        return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
+    as_numbers = numbers(values)
+    if as_numbers is not None:
+        return float(np.nanmean(as_numbers)) if not np.isnan(as_numbers).all() else float("nan")
     return Counter(label or "(missing)" for label in labels(values)).most_common(1)[0][0]
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from cavia.evaluation.evaluate import Evaluation, evaluate, half_width
 from cavia.learners.gradient import CAVIA
 from cavia.models.mlp import MLP
-from cavia.tables.trained import TableModel
+from cavia.tables.model import TableModel
+from cavia.tables.tasks import Tasks
 from cavia.tasks.batch import SPLITS
-from cavia.tasks.own import Tasks
 from cavia.training.fit import fit
 from cavia.training.progress import Show
 from cavia.training.run import FitResult
@@ -105,5 +105,5 @@ def fit_table(
         seed=seed,
         progress=progress,
     )
-    found = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed)
-    return FittedTable(TableModel(learner, encoding), family, result, found)
+    evaluation = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed)
+    return FittedTable(TableModel(learner, encoding), family, result, evaluation)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError
-from cavia.tasks.table import Table
+from cavia.tables.reading import Table
 from cavia.tensor_file import write_atomically
 
 PREDICTION = "prediction"

@@ -1,15 +1,28 @@
-"""A trained model together with the tasks that it was trained on, from the folder of its run."""
+"""A trained model together with the tasks or the environment that it was trained in, from the folder of its run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cavia.envs.base import TaskEnv
+from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
+from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError, closest
+from cavia.learners.acting import check_fits
 from cavia.learners.base import Learner
+from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
+from cavia.pictures.datasets import open_family
 from cavia.tasks.batch import TaskFamily
-from cavia.tasks.datasets import open_family
 from cavia.tasks.sine import Sine
 from cavia.tensor_file import read_json
+
+ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
+    "Navigation": Navigation,
+    "CheetahDirection": CheetahDirection,
+    "CheetahVelocity": CheetahVelocity,
+}
+LATER_RATE = 0.5  # factor of the inner rate after the first update
 
 
 class Trained(NamedTuple):
@@ -49,6 +62,23 @@ def open_trained(path: Path, root: Path) -> Trained:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CaviaError(f"{config_file} is not the configuration of a training run ({error})") from error
+
+
+def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
+    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
+    model = model_file(path)
+    learner, config_file = load_model(model), model.parent / "config.json"
+    config = read_json(config_file)
+    try:
+        name, settings = config["environment"]["class"], config["environment"]["settings"]
+    except (KeyError, TypeError) as error:
+        raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
+    if name not in ENVIRONMENTS:
+        raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
+    env = ENVIRONMENTS[name](**settings)
+    check_fits(learner, env)
+    config["later_rate"] = LATER_RATE
+    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
 
 
 def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:

@@ -16,23 +16,15 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
-from cavia.envs.cheetah import Cheetah, CheetahDirection, CheetahVelocity
+from cavia.envs.cheetah import Cheetah
 from cavia.envs.navigation import FARTHEST, NEAR, Navigation
 from cavia.envs.rollouts import collect
-from cavia.errors import CaviaError, closest, require_at_least
-from cavia.learners.acting import actor, adapt_in, check_fits
-from cavia.learners.gradient import GradientLearner
+from cavia.errors import require_at_least
+from cavia.learners.acting import actor, adapt_in
 from cavia.tasks.batch import seeded_generator
-from cavia.tensor_file import read_json
-from cavia.tools.opening import load_model, model_file
+from cavia.tools.opening import open_policy
 
-ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
-    "Navigation": Navigation,
-    "CheetahDirection": CheetahDirection,
-    "CheetahVelocity": CheetahVelocity,
-}
-LATER_RATE = 0.5  # factor of the inner rate after the first update
-Picture = NDArray[np.uint8]  # [height, width, 3]
+Frame = NDArray[np.uint8]  # [height, width, 3]
 SIZE = (480, 240)  # of a cheetah's frame
 SQUARE = 240  # side of a map of navigation
 STRIP = 8  # frames of a strip
@@ -57,7 +49,7 @@ class Watched:
             config["discount"], config["trace"], config["later_rate"],
         )  # fmt: skip
         self.returns: list[float] = []
-        self.frames: list[list[Picture]] = []  # for each number of updates
+        self.frames: list[list[Frame]] = []  # for each number of updates
         self.note = ""  # if the frames are not MuJoCo's own
         for stage in stages:
             self._record(actor(self.learner, stage.adapted, generator, mean=True), generator)
@@ -85,23 +77,6 @@ class Watched:
         return _encoded([np.concatenate(together, axis=axis) for together in zip(*padded, strict=True)], "GIF")
 
 
-def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
-    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
-    model = model_file(path)
-    learner, config_file = load_model(model), model.parent / "config.json"
-    config = read_json(config_file)
-    try:
-        name, settings = config["environment"]["class"], config["environment"]["settings"]
-    except (KeyError, TypeError) as error:
-        raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
-    if name not in ENVIRONMENTS:
-        raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
-    env = ENVIRONMENTS[name](**settings)
-    check_fits(learner, env)
-    config["later_rate"] = LATER_RATE
-    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
-
-
 def _recorder(env: TaskEnv) -> "_Map | _Side":
     return _Map(env) if isinstance(env, Navigation) else _Side(env)  # type: ignore[arg-type]  # the rest are cheetahs
 
@@ -118,10 +93,10 @@ class _Map:
         self.places.append(self.env.state()["position"][0, 0].tolist())
         self.goal = self.env.state()["goal"][0, 0].tolist()
 
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[Frame]:
         return [self._draw(self.places[: step + 1]) for step in range(len(self.places))]
 
-    def _draw(self, places: list[list[float]]) -> Picture:
+    def _draw(self, places: list[list[float]]) -> Frame:
         image = Image.new("RGB", (SQUARE, SQUARE), "white")
         draw = ImageDraw.Draw(image)
         unit = SQUARE / (4 * FARTHEST)
@@ -150,7 +125,7 @@ class _Side:
     def look(self) -> None:
         self.positions.append(self.env.simulator.positions[0].copy())
 
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[Frame]:
         import mujoco
 
         model = self.env.simulator.model
@@ -161,7 +136,7 @@ class _Side:
         with mujoco.Renderer(model, height=SIZE[1], width=SIZE[0]) as renderer:
             return [self._render(renderer, data, where) for where in self.positions]
 
-    def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+    def _render(self, renderer: Any, data: Any, where: NDArray[np.float64]) -> Frame:
         import mujoco
 
         data.qpos[:] = where
@@ -169,7 +144,7 @@ class _Side:
         renderer.update_scene(data, camera="track")
         return renderer.render().copy()
 
-    def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Picture:
+    def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Frame:
         """The capsules, which lie in the plane of x and z."""
         model = self.env.simulator.model
         data.qpos[:] = where
@@ -207,12 +182,12 @@ def opengl_problem() -> str | None:
     return None if tried.returncode == 0 else (lines[-1].strip() if lines else f"code {tried.returncode}")
 
 
-def _spread(frames: list[Picture], count: int) -> list[Picture]:
+def _spread(frames: list[Frame], count: int) -> list[Frame]:
     """`count` frames from first to last."""
     return [frames[int(index)] for index in np.linspace(0, len(frames) - 1, count).round()]
 
 
-def _encoded(pictures: Sequence[Picture], kind: str) -> bytes:
+def _encoded(pictures: Sequence[Frame], kind: str) -> bytes:
     file = io.BytesIO()
     first, *rest = [Image.fromarray(picture) for picture in pictures]
     more: Any = {"save_all": True, "append_images": rest, "duration": 10 * GIF_STEP, "loop": 0} if kind == "GIF" else {}

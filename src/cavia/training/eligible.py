@@ -7,22 +7,18 @@ from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from cavia.compiler.obstacles import doubt, drawback
 from cavia.errors import CaviaError
-from cavia.evaluation.evaluate import device_of
 from cavia.learners.base import Learner
 from cavia.learners.newton import GaussNewton
 
 
 def is_worth_compiling(learner: Learner) -> bool:
     """Whether a long run is compiled without being told to; warns where only the caller can tell."""
-    own = [module for module in learner.modules() if type(module).__module__.split(".")[0] not in ("torch", "cavia")]
-    if own or callable(learner.loss):
-        what = f"{type(own[0]).__name__} is" if own else "the loss is"
-        why = "say compile=True if it computes the same from the same inputs and weights at every step"
-        warnings.warn(f"the meta-step runs uncompiled: {what} your own code; {why}", stacklevel=3)
+    if why := doubt(learner, learner.loss):
+        warnings.warn(f"the meta-step runs uncompiled: {why}; compile=True compiles it all the same", stacklevel=3)
         return False
-    on_cpu = device_of(learner).type == "cpu"
-    return not (on_cpu and any(isinstance(module, _ConvNd) for module in learner.modules()))  # it would be slower
+    return drawback(learner) is None
 
 
 def require_linear_layers(learner: Learner) -> None:

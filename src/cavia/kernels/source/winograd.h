@@ -137,38 +137,12 @@ struct Tiles {
 
   void set_input(int slot, const float* padded, const Grid& grid, int tile) {
     const float* corner = padded + ((size_t)grid.row(tile) * grid.padded + grid.column(tile)) * width;
-    for (int c = 0; c < width; c += LANES) {
-      vec half[SIDE][SIDE];
-      UNROLL for (int j = 0; j < SIDE; j++) {
-        vec d[SIDE], o[SIDE];
-        UNROLL for (int i = 0; i < SIDE; i++) d[i] = load(corner + ((size_t)i * grid.padded + j) * width + c);
-        transform_input(d, o);
-        UNROLL for (int i = 0; i < SIDE; i++) half[i][j] = o[i];
-      }
-      UNROLL for (int i = 0; i < SIDE; i++) {
-        vec o[SIDE];
-        transform_input(half[i], o);
-        UNROLL for (int j = 0; j < SIDE; j++) store(at(SIDE * i + j, slot) + c, o[j]);
-      }
-    }
+    set<SIDE, transform_input>(slot, corner, grid.padded);
   }
 
   void set_gradient(int slot, const float* padded, const Grid& grid, int tile) {
     const float* corner = padded + ((size_t)(grid.row(tile) + 1) * grid.padded + grid.column(tile) + 1) * width;
-    for (int c = 0; c < width; c += LANES) {
-      vec half[SIDE][STEP];
-      UNROLL for (int j = 0; j < STEP; j++) {
-        vec d[STEP], o[SIDE];
-        UNROLL for (int i = 0; i < STEP; i++) d[i] = load(corner + ((size_t)i * grid.padded + j) * width + c);
-        transform_gradient(d, o);
-        UNROLL for (int i = 0; i < SIDE; i++) half[i][j] = o[i];
-      }
-      UNROLL for (int i = 0; i < SIDE; i++) {
-        vec o[SIDE];
-        transform_gradient(half[i], o);
-        UNROLL for (int j = 0; j < SIDE; j++) store(at(SIDE * i + j, slot) + c, o[j]);
-      }
-    }
+    set<STEP, transform_gradient>(slot, corner, grid.padded);
   }
 
   // The 4×4 results of a tile, for the channels from c on.
@@ -181,5 +155,25 @@ struct Tiles {
       UNROLL for (int i = 0; i < STEP; i++) half[i][j] = o[i];
     }
     UNROLL for (int i = 0; i < STEP; i++) transform_output(half[i], result[i]);
+  }
+
+ private:
+  // The FROM × FROM numbers at a corner of a map, transformed along both axes.
+  template <int FROM, void transform(const vec*, vec*)>
+  INLINE_MEMBER void set(int slot, const float* corner, int padded) {
+    for (int c = 0; c < width; c += LANES) {
+      vec half[SIDE][FROM];
+      UNROLL for (int j = 0; j < FROM; j++) {
+        vec d[FROM], o[SIDE];
+        UNROLL for (int i = 0; i < FROM; i++) d[i] = load(corner + ((size_t)i * padded + j) * width + c);
+        transform(d, o);
+        UNROLL for (int i = 0; i < SIDE; i++) half[i][j] = o[i];
+      }
+      UNROLL for (int i = 0; i < SIDE; i++) {
+        vec o[SIDE];
+        transform(half[i], o);
+        UNROLL for (int j = 0; j < SIDE; j++) store(at(SIDE * i + j, slot) + c, o[j]);
+      }
+    }
   }
 };

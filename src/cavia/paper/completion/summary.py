@@ -2,7 +2,7 @@
 
 from cavia.paper.completion.training import WAVE_BASIS, CompletionSettings, FacesSettings, Table2Settings
 from cavia.paper.published import TABLE2
-from cavia.paper.schema import Cell, CellResult, Claim, PicturePanel, PictureRow, Pictures, Row, Summary
+from cavia.paper.schema import CellResult, Claim, PicturePanel, PictureRow, Pictures, Row, Summary, TableCell
 from cavia.paper.showing import cell, iterations, learning_curves, table
 from cavia.paper.statistics import Scores, below, difference, grouped, scores, text
 
@@ -42,7 +42,7 @@ def table2_summary(settings: Table2Settings, results: list[CellResult]) -> Summa
     }
 
 
-def _cell(group: list[CellResult], method: str, order: str, k: int) -> Cell | None:
+def _cell(group: list[CellResult], method: str, order: str, k: int) -> TableCell | None:
     """Ours beside the paper's number; the wave basis, which is not in it, beside CAVIA's."""
     if not group:
         return None
@@ -60,13 +60,13 @@ def _wave_basis(settings: CompletionSettings) -> str:
     )
 
 
-def _claims(found: dict[Kind, Scores], columns: list[tuple[str, int]]) -> list[Claim]:
+def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> list[Claim]:
     claims: list[Claim] = []
     for other in ("MAML", "CNP"):
         pairs = {
-            f"{k} {order}": difference(found["CAVIA", order, k], found[other, order, k])
+            f"{k} {order}": difference(errors["CAVIA", order, k], errors[other, order, k])
             for order, k in columns
-            if ("CAVIA", order, k) in found and (other, order, k) in found
+            if ("CAVIA", order, k) in errors and (other, order, k) in errors
         }
         if pairs:
             won = sum(map(below, pairs.values()))
@@ -79,9 +79,9 @@ def _claims(found: dict[Kind, Scores], columns: list[tuple[str, int]]) -> list[C
                 }
             )
     against_paper = {
-        f"{k} {order}": (float(found[WAVE_BASIS, order, k].mean()), TABLE2["CAVIA", order][k])
+        f"{k} {order}": (float(errors[WAVE_BASIS, order, k].mean()), TABLE2["CAVIA", order][k])
         for order, k in columns
-        if (WAVE_BASIS, order, k) in found and k in TABLE2["CAVIA", order]
+        if (WAVE_BASIS, order, k) in errors and k in TABLE2["CAVIA", order]
     }
     if against_paper:
         claims.append(

@@ -15,10 +15,10 @@ from cavia.models.basis import WaveBasis
 from cavia.models.mlp import INITS, MLP
 from cavia.paper.experiment import Cell, Data, Settings
 from cavia.paper.methods import METHODS
+from cavia.pictures.completion import ORDERS, Completion
+from cavia.pictures.datasets import CELEBA
+from cavia.pictures.pixels import as_png, with_known_only
 from cavia.tasks.batch import seeded_generator
-from cavia.tasks.completion import ORDERS, Completion
-from cavia.tasks.datasets import CELEBA
-from cavia.tools.pixels import as_png, with_known_only
 from cavia.training.settings import PRECISIONS
 
 SIZE, PIXELS = CELEBA.size, CELEBA.size**2

@@ -5,7 +5,7 @@ from typing import Any
 from cavia.paper.experiment import Experiment
 from cavia.paper.fewshot import summary, training
 from cavia.paper.fewshot.training import FewShotSettings, On
-from cavia.tasks.datasets import MINI_IMAGENET, OMNIGLOT
+from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 
 QUICK: dict[str, Any] = {
     "iterations": 100,

@@ -4,7 +4,7 @@ from itertools import product
 
 from cavia.paper.fewshot.training import FewShotSettings
 from cavia.paper.published import QUOTED, TABLE3, TABLE3_ITERATIONS
-from cavia.paper.schema import Cell, CellResult, Claim, Lines, Row, Scatter, Summary
+from cavia.paper.schema import CellResult, Claim, Lines, Row, Scatter, Summary, TableCell
 from cavia.paper.showing import cell, iterations, learning_curves, plane, table
 from cavia.paper.statistics import Scores, above, difference, estimate, grouped, scores, text
 
@@ -21,8 +21,8 @@ def table3_summary(settings: FewShotSettings, results: list[CellResult]) -> Summ
         summary["tables"][0]["rows"] += [
             {"label": name, "cells": [_quoted(known, *column) for column in columns]} for name, known in QUOTED.items()
         ]
-    found = _accuracies(results)
-    summary["claims"] = [*_with_maml(found), *_width(found), *summary["claims"]]
+    accuracies = _accuracies(results)
+    summary["claims"] = [*_with_maml(accuracies), *_width(accuracies), *summary["claims"]]
     return summary
 
 
@@ -75,7 +75,7 @@ def _accuracies(results: list[CellResult]) -> dict[Kind, Scores]:
 
 def _cell(
     group: list[CellResult], published: dict[tuple[str, int], dict[int, tuple[float, float | None]]]
-) -> Cell | None:
+) -> TableCell | None:
     """Ours beside the paper's number where there is one, and what the paper's budget would take."""
     if not group:
         return None
@@ -88,7 +88,7 @@ def _cell(
     return cell(scores(group, "accuracy"), known, 2, note, higher_is_better=True, unit=100)
 
 
-def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int) -> Cell | None:
+def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int) -> TableCell | None:
     if ways != 5 or shots not in known:
         return None
     mean, interval = known[shots]
@@ -112,45 +112,45 @@ def _curves(name: str, results: list[CellResult]) -> list[Lines]:
 
 def _contexts(name: str, results: list[CellResult]) -> list[Scatter]:
     """Where the contexts of some tasks lie, for the first cell that has them."""
-    found = next((one for one in results if "plane" in one.probes), None)
-    if found is None:
+    shown = next((one for one in results if "plane" in one.probes), None)
+    if shown is None:
         return []
     caption = (
         "Contexts of unseen tasks, each adapted to from several sets of pictures of its classes: the plane of their "
-        f"two main directions, coloured by task. {_label(found)}, {found['ways']}-way {found['shots']}-shot."
+        f"two main directions, coloured by task. {_label(shown)}, {shown['ways']}-way {shown['shots']}-shot."
     )
-    return [plane(f"{name}-contexts", caption, found.probes["plane"], {"task": found.probes["task"]}, "component")]
+    return [plane(f"{name}-contexts", caption, shown.probes["plane"], {"task": shown.probes["task"]}, "component")]
 
 
 def _context_claims(results: list[CellResult]) -> list[Claim]:
-    found = [one for one in results if "agreement" in one.probes]
-    if not found:
+    probed = [one for one in results if "agreement" in one.probes]
+    if not probed:
         return []
     shares = (
         f"{_label(one)} {one['ways']}-way {one['shots']}-shot: {one.probes['agreement']:.0%} "
         f"(by chance {one.probes['chance']:.0%})"
-        for one in found
+        for one in probed
     )
     return [
         {
             "claim": "The context tells tasks apart: the nearest context is one of the same task, from other pictures, "
             "more than twice as often as by chance.",
-            "holds": all(one.probes["agreement"] > 2 * one.probes["chance"] for one in found),
+            "holds": all(one.probes["agreement"] > 2 * one.probes["chance"] for one in probed),
             "evidence": "; ".join(shares),
         }
     ]
 
 
-def _learned(found: Scores, ways: int) -> bool:
-    return float(found.mean()) >= 1 / ways + ABOVE_CHANCE
+def _learned(accuracies: Scores, ways: int) -> bool:
+    return float(accuracies.mean()) >= 1 / ways + ABOVE_CHANCE
 
 
-def _with_maml(found: dict[Kind, Scores]) -> list[Claim]:
+def _with_maml(accuracies: dict[Kind, Scores]) -> list[Claim]:
     """CAVIA's smallest network beside MAML's: "underperforms MAML (within the confidence intervals)"."""
     claims: list[Claim] = []
-    for (method, filters, ways, shots), ours in found.items():
-        theirs = found.get(("MAML", filters, ways, shots))
-        is_smallest = filters == min(kind[1] for kind in found)
+    for (method, filters, ways, shots), ours in accuracies.items():
+        theirs = accuracies.get(("MAML", filters, ways, shots))
+        is_smallest = filters == min(kind[1] for kind in accuracies)
         if method != "CAVIA" or theirs is None or not is_smallest:
             continue
         if not (_learned(ours, ways) and _learned(theirs, ways)):
@@ -168,17 +168,17 @@ def _with_maml(found: dict[Kind, Scores]) -> list[Claim]:
     return claims
 
 
-def _width(found: dict[Kind, Scores]) -> list[Claim]:
+def _width(accuracies: dict[Kind, Scores]) -> list[Claim]:
     """Whether the widest network is better than the narrowest: yes for CAVIA, no for MAML, says the paper."""
     claims: list[Claim] = []
     for method, gains in (("CAVIA", True), ("MAML", False)):
-        for ways, shots in dict.fromkeys((kind[2], kind[3]) for kind in found):
-            widths = sorted(kind[1] for kind in found if (kind[0], *kind[2:]) == (method, ways, shots))
-            if len(widths) < 2 or not all(_learned(found[method, width, ways, shots], ways) for width in widths):
+        for ways, shots in dict.fromkeys((kind[2], kind[3]) for kind in accuracies):
+            widths = sorted(kind[1] for kind in accuracies if (kind[0], *kind[2:]) == (method, ways, shots))
+            if len(widths) < 2 or not all(_learned(accuracies[method, width, ways, shots], ways) for width in widths):
                 continue
-            ends = [100 * found[method, width, ways, shots] for width in (widths[-1], widths[0])]
+            ends = [100 * accuracies[method, width, ways, shots] for width in (widths[-1], widths[0])]
             gain = difference(ends[0], ends[1])
-            means = (f"{width}: {100 * found[method, width, ways, shots].mean():.2f}" for width in widths)
+            means = (f"{width}: {100 * accuracies[method, width, ways, shots].mean():.2f}" for width in widths)
             claims.append(
                 {
                     "claim": f"{method} {'gains' if gains else 'does not gain'} from width, {ways}-way {shots}-shot.",
@@ -195,11 +195,11 @@ def _all_above(results: list[CellResult], least: float) -> list[Claim]:
     easy = {_kind(one): trained.get(_kind(one)) for one in results if _kind(one)[2:] == (5, 1)}
     if not easy or _is_synthetic(results):
         return []
-    shown = {kind: "diverged" if found is None else f"{found.mean():.2%}" for kind, found in easy.items()}
+    shown = {kind: "diverged" if scores is None else f"{scores.mean():.2%}" for kind, scores in easy.items()}
     return [
         {
             "claim": f"Every method is above {least:.0%} on 5-way 1-shot tasks of unseen characters.",
-            "holds": all(found is not None and bool(found.mean() > least) for found in easy.values()),
+            "holds": all(scores is not None and bool(scores.mean() > least) for scores in easy.values()),
             "evidence": "; ".join(f"{kind[0]} ({kind[1]}): {words}" for kind, words in shown.items()),
         }
     ]

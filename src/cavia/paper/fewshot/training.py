@@ -13,9 +13,9 @@ from cavia.learners.gradient import CAVIA
 from cavia.models.convnet import NORMS, SHRINKS, ConvNet
 from cavia.paper.experiment import Cell, Data, Settings
 from cavia.paper.methods import METHODS
+from cavia.pictures.datasets import DataSet
+from cavia.pictures.episodes import Episodes
 from cavia.tasks.batch import TaskBatch, seeded_generator
-from cavia.tasks.datasets import DataSet
-from cavia.tasks.episodes import Episodes
 
 COMPARED = (
     *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),

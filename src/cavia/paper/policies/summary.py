@@ -4,7 +4,7 @@ import math
 
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
-from cavia.paper.showing import cell, iterations, learning_curves, lines, plane, table
+from cavia.paper.showing import cell, curve, iterations, learning_curves, lines, plane, table
 from cavia.paper.statistics import (
     Scores,
     above,
@@ -38,8 +38,8 @@ class _Method:
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
         """Returns after so many updates, [seeds, tasks]."""
-        found = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
-        return found.mean(1, keepdims=True) if self.two_tasks else found
+        returns = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
+        return returns.mean(1, keepdims=True) if self.two_tasks else returns
 
     @property
     def note(self) -> str:
@@ -133,14 +133,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
             finite(estimate(_Method(groups[rate]).after(settings.updates))) if rate in groups else None
             for rate in settings.rates
         ]
-        series.append(
-            {
-                "label": method,
-                "x": list(settings.rates),
-                "y": [point and point["mean"] for point in points],
-                "interval": [point and point.get("interval") for point in points],
-            }
-        )
+        series.append(curve(method, settings.rates, points))
     caption = (
         f"Return after {settings.updates} updates with sampled actions, for policies trained with different inner "
         "learning rates. A cross: it diverged."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cavia.paper.report.axes import label_axes
 from cavia.paper.report.palette import line_styles
-from cavia.paper.report.pictures import pictures_svg
+from cavia.paper.report.picture_figures import pictures_svg
 from cavia.paper.schema import Curves, Lines, Panel, Pictures, Scatter, Series
 
 if TYPE_CHECKING:

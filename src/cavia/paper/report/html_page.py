@@ -83,11 +83,10 @@ def _summary_row(section: Section) -> str:
 
 def _section(section: Section) -> str:
     result = section.result
-    warning = f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',
-        warning,
+        _warning(section),
         *(_figure(drawing) for drawing in section.drawings if drawing.opens),
         *map(html_table, result.get("tables", [])),
         *(_figure(drawing) for drawing in section.drawings if not drawing.opens),
@@ -101,16 +100,19 @@ def _section(section: Section) -> str:
 def _other(section: Section) -> str:
     """The same experiment with another set of settings."""
     result = section.result
-    warning = f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
     parts = [
         f'<h3 id="{section.anchor}">{_set_in_words(result)}</h3>',
-        warning,
+        _warning(section),
         *map(html_table, result.get("tables", [])),
         *map(_figure, section.drawings),
         _claims(result.get("claims", [])),
         _details(section),
     ]
     return _joined(part for part in parts if part)
+
+
+def _warning(section: Section) -> str:
+    return f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
 
 
 def _set_in_words(result: Result) -> str:

@@ -3,7 +3,7 @@
 from html import escape
 
 from cavia.paper.report.tables import NOTHING, number, reading_key
-from cavia.paper.schema import Cell, ResultTable, Row
+from cavia.paper.schema import ResultTable, Row, TableCell
 
 
 def html_table(table: ResultTable) -> str:
@@ -30,7 +30,7 @@ def _row(row: Row, digits: int) -> str:
     return f'<tr><th scope="row">{escape(row["label"])}{theirs}</th>{cells}</tr>'
 
 
-def _cell(cell: Cell | None, digits: int) -> str:
+def _cell(cell: TableCell | None, digits: int) -> str:
     if cell is None:
         return f'<td class="nothing">{NOTHING}</td>'
     parts = [f'<span class="ours">{number(cell["ours"], digits)}</span>']

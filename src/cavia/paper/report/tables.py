@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from cavia.paper.schema import Cell, Estimate, ResultTable, Row
+from cavia.paper.schema import Estimate, ResultTable, Row, TableCell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,7 +75,7 @@ def markdown_text(text: str) -> str:
 
 def _lines(row: Row, digits: int) -> list[tuple[str, list[str]]]:
     """What a row shows below each other: a name for the line, and a text for each column."""
-    cells = [cell or Cell(ours=None, paper=None) for cell in row["cells"]]
+    cells = [cell or TableCell(ours=None, paper=None) for cell in row["cells"]]
     lines = [
         ("ours", [number(cell["ours"], digits) for cell in cells]),
         ("paper", [number(cell["paper"], digits) for cell in cells]),

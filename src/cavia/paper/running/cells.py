@@ -69,8 +69,8 @@ class Order:
     @property
     def cells(self) -> list[Cell]:
         """All cells of the experiment, none twice."""
-        found = find(self.experiment).cells(self.settings, self.seeds)
-        return list({cell.name: cell for cell in found}.values())
+        cells = find(self.experiment).cells(self.settings, self.seeds)
+        return list({cell.name: cell for cell in cells}.values())
 
     def folder(self, cell: Cell) -> Path:
         """Where a cell trains."""
@@ -84,9 +84,9 @@ def _as_text(value: Any) -> str:
 def read_result(order: Order, cell: Cell) -> CellResult | None:
     """The cell's result, if it is trained and measured as the order says."""
     path = order.folder(cell) / "result.json"
-    found = CellResult.of(read_json(path)) if path.exists() else None
+    result = CellResult.of(read_json(path)) if path.exists() else None
     as_ordered = find(order.experiment).of_a_cell(order.settings)
-    return found if found and found.settings == as_ordered else None
+    return result if result and result.settings == as_ordered else None
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,13 @@ def _result(worker: _Worker) -> CellResult:
         raise Interrupted(_GO_ON)
     if worker.failure:
         raise CaviaError(f"{_name(worker)}: {worker.failure.message}")
-    found = read_result(worker.order, worker.cell)
-    if found is None:
+    result = read_result(worker.order, worker.cell)
+    if result is None:
         raise CaviaError(
             f"{_name(worker)}: its process ended with code {worker.process.exitcode} before it was finished "
             "(killed, or out of memory?); run the same command again to go on"
         )
-    return found
+    return result
 
 
 def _stop(workers: list[_Worker]) -> None:
@@ -215,8 +215,8 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     torch.set_num_threads(threads)
     experiment, settings, folder = find(order.experiment), order.settings, order.folder(cell)
     try:
-        found = read_result(order, cell)
-        if found and (found.diverged or not order.remeasure):
+        result = read_result(order, cell)
+        if result and (result.diverged or not order.remeasure):
             return  # another process was faster, or there is nothing to measure
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

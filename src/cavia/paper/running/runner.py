@@ -27,7 +27,7 @@ def run(order: Order) -> Result:
     open_cells = [cell for cell in cells if order.remeasure or read_result(order, cell) is None]
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
         run_cells([(order, cell) for cell in open_cells], order.jobs, display)
-    results = [found for cell in cells if (found := read_result(order, cell))]
+    results = [one for cell in cells if (one := read_result(order, cell))]
     result = sum_up(order, experiment, settings, results)
     write_json(order.out / "result.json", result)
     return result

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from cavia.paper.published import TABLE1
 from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Row, Series, Summary
-from cavia.paper.showing import cell, lines, plane, table
+from cavia.paper.showing import cell, curve, lines, plane, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
 from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
 
@@ -157,14 +157,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
     for method in dict.fromkeys(one["method"] for one in results):
         groups = grouped(results, lambda one: one["inner_lr"], method=method)
         points = [finite(estimate(scores(groups[rate], MSE, 1))) if rate in groups else None for rate in settings.rates]
-        series.append(
-            {
-                "label": method,
-                "x": list(settings.rates),
-                "y": [point and point["mean"] for point in points],
-                "interval": [point and point.get("interval") for point in points],
-            }
-        )
+        series.append(curve(method, settings.rates, points))
     ours, *others = series
     claims: list[Claim] = []
     for factor in WITHIN:
@@ -208,7 +201,7 @@ def _errors(one: Series) -> str:
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
     groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
     of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
-    norms = [sum(found) / len(found) if found and None not in found else None for found in of_seeds]
+    norms = [sum(each) / len(each) if each and None not in each else None for each in of_seeds]
     known = [value for value in norms if value is not None]
     values = ("diverged" if norm is None else f"{norm:.3g}" for norm in norms)
     claim: Claim = {

@@ -1,0 +1,197 @@
+"""The paper's experiments: list, run, reproduce, report."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cavia.cli.arguments import DATA, RUNS, at_least, hours
+from cavia.errors import CaviaError
+
+if TYPE_CHECKING:
+    from cavia.paper.schema import Result
+
+PLAN = Path("results/plan.toml")
+
+
+def add_experiment_commands(commands: Any) -> None:
+    """`cavia list`, `run`, `reproduce` and `report`, as subcommands of a parser."""
+    listing = commands.add_parser("list", help="the experiments, what they reproduce, how long they take, their state")
+    listing.add_argument("--runs", type=Path, default=RUNS, help="where to look for runs (default: runs)")
+    listing.set_defaults(action=_list)
+
+    run = commands.add_parser("run", help="train and measure one experiment", allow_abbrev=False)
+    run.add_argument("experiment", help="table1, fig3a, …; `cavia list` shows all")
+    budget = run.add_mutually_exclusive_group()
+    budget.add_argument("--quick", action="store_true", help="a budget of minutes (default)")
+    budget.add_argument("--full", action="store_true", help="the paper's settings, to the letter")
+    budget.add_argument("--first", action="store_true", help="a few cells of the full settings: a first look (table1)")
+    budget.add_argument("--tuned", action="store_true", help="settings that we found to work better")
+    run.add_argument("--out", type=Path, help="the run folder (default: runs/<budget>/<experiment>)")
+    run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
+    run.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    run.add_argument("--data-root", type=Path, default=DATA, help="where data sets are (default: data)")
+    run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
+    run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
+    run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
+    run.add_argument("--remeasure", action="store_true", help="measure trained cells again; nothing is trained again")
+    run.set_defaults(action=_run)
+
+    reproduce = commands.add_parser(
+        "reproduce", help="train and measure the whole paper, by a plan", allow_abbrev=False
+    )
+    reproduce.add_argument("--plan", type=Path, default=PLAN, help="the plan (default: results/plan.toml)")
+    reproduce.add_argument("--hours", type=hours, help="stop after so many hours; the same command goes on later")
+    reproduce.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
+    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
+    reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
+    reproduce.add_argument("--publish", type=Path, metavar="FOLDER", help="copy what is finished, and its page, there")
+    reproduce.add_argument("--runs", type=Path, default=RUNS, help="where to train (default: runs)")
+    reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    reproduce.add_argument("--data-root", type=Path, default=DATA, help="where data sets are (default: data)")
+    reproduce.set_defaults(action=_reproduce)
+
+    report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
+    report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
+    report.add_argument("--out", type=Path, default=Path("report"), help="folder of the page (default: report)")
+    report.set_defaults(action=_report)
+
+
+def _list(options: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cavia.paper.catalogue import CATALOGUE
+
+    names = ("quick", "full", "tuned")
+    table = Table("id", "reproduces", *names, box=None, header_style="bold")
+    for experiment in CATALOGUE.values():
+        states = (
+            f"{_duration(experiment.minutes[name])}, {_state(experiment, name, options.runs)}"
+            if name in experiment.sets
+            else "–"
+            for name in names
+        )
+        table.add_row(experiment.id, experiment.reproduces, *states)
+    Console().print(table)
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:g} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+
+
+def _state(experiment: Any, name: str, runs: Path) -> str:
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import state
+
+    return state(Order(experiment.id, name, runs / name / experiment.id))
+
+
+def _run(options: argparse.Namespace) -> None:
+    from cavia.paper.running.processes import start_server
+
+    start_server(compiles=options.full or options.tuned or options.first)  # only long runs are compiled
+    from cavia.kernels.build import without_compiler
+    from cavia.paper.catalogue import find
+    from cavia.paper.experiment import Data
+    from cavia.paper.running.cells import Order
+    from cavia.paper.running.runner import run
+
+    name = next((name for name in ("full", "tuned", "first") if getattr(options, name)), "quick")
+    if name == "first" and (why := without_compiler()):
+        print(f"cavia: {why}; training for a shorter time instead (--quick)", file=sys.stderr)
+        name = "quick"
+    changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
+    find(options.experiment).settings(name, changes)  # misuse shows before anything is written
+    _check_device(options.device)
+    order = Order(
+        options.experiment,
+        name,
+        options.out or RUNS / name / options.experiment,
+        changes,
+        options.seeds,
+        options.device,
+        Data(options.data_root, options.data == "synthetic"),
+        remeasure=options.remeasure,
+        **({"jobs": options.jobs} if options.jobs else {}),
+    )
+    _show(run(order))
+    print(f"written: {order.out / 'result.json'}")
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from cavia.paper.running.processes import start_server
+
+    if not (options.dry_run or options.publish):
+        start_server(compiles=True)
+    from cavia.paper.experiment import Data
+    from cavia.paper.plan import read_plan
+    from cavia.paper.reproduce import Reproduction
+
+    _check_device(options.device)
+    data = Data(options.data_root)
+    work = Reproduction(
+        read_plan(options.plan), options.runs, data, options.device, options.jobs or 0, options.remeasure
+    )
+    if options.only:
+        work = work.only([name.strip() for name in options.only.split(",")])
+    if options.publish:
+        names = work.publish(options.publish)
+        print(f"published to {options.publish}: {', '.join(names) or 'nothing, no experiment is finished'}")
+        return
+    if not options.dry_run and not work.run(options.hours or float("inf")):
+        print("the time is up; the same command goes on", file=sys.stderr)
+    _show_status(work)
+
+
+def _show_status(work: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("experiment", "set", "settings", "cells", "hours spent", "hours left", box=None, header_style="bold")
+    statuses = work.status()
+    for one in statuses:
+        settings = ", ".join(f"{name} {value}" for name, value in one.entry.settings.items())
+        cells = f"{one.finished} of {one.cells}"
+        table.add_row(one.entry.experiment, one.entry.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
+    Console().print(table, highlight=False, markup=False)
+    print(f"{sum(one.left for one in statuses):.1f} core-hours left, by what is known so far")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise CaviaError(f"--set takes name=value, got {text!r}")
+    return name, value
+
+
+def _show(result: "Result") -> None:
+    from rich.console import Console
+
+    from cavia.paper.report.tables import text_table
+
+    console = Console()
+    console.print(f"{result['reproduces']} ({result['budget']} budget)", style="bold", highlight=False)
+    for table in result.get("tables", []):
+        console.print(text_table(table))
+    for claim in result.get("claims", []):
+        mark = "holds" if claim["holds"] else "does not hold"
+        console.print(f"{claim['claim']} — {mark}: {claim['evidence']}", highlight=False, markup=False)
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise CaviaError(f"device {name!r} cannot be used here ({why}); try --device cpu") from error
+
+
+def _report(options: argparse.Namespace) -> None:
+    from cavia.paper.report.page import write_report
+
+    print(f"written: {write_report(options.folders, options.out)}")

@@ -1,0 +1,96 @@
+"""What can be done with a trained model: evaluate, complete, watch."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from cavia.cli.arguments import DATA, at_least
+from cavia.errors import CaviaError
+
+
+def add_model_commands(commands: Any) -> None:
+    """`cavia evaluate`, `complete` and `watch`, as subcommands of a parser."""
+    evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
+    evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
+    evaluate.add_argument("--tasks", type=at_least(1), help="how many tasks (default: 1000; of a policy 40)")
+    evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
+    evaluate.add_argument("--data-root", type=Path, default=DATA, help="where data sets are (default: data)")
+    evaluate.set_defaults(action=_evaluate)
+
+    complete = commands.add_parser("complete", help="complete a picture from some of its pixels", allow_abbrev=False)
+    complete.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    complete.add_argument("picture", type=Path, help="a file of any format that Pillow reads")
+    complete.add_argument("--known", type=at_least(1), default=100, help="how many pixels are known (default: 100)")
+    complete.add_argument("--ordered", action="store_true", help="the first pixels are known, not random ones")
+    complete.add_argument("--size", type=at_least(1), default=32, help="the network sees size × size (default: 32)")
+    complete.add_argument("--width", type=at_least(1), default=256, help="of each of the three panels (default: 256)")
+    complete.add_argument("--seed", type=int, default=0, help="which pixels are known (default: 0)")
+    complete.add_argument("--out", type=Path, default=Path("out.png"), help="the PNG to write (default: out.png)")
+    complete.set_defaults(action=_complete)
+
+    watch = commands.add_parser("watch", help="see a trained policy adapt to a task", allow_abbrev=False)
+    watch.add_argument("model", type=Path, help="a model.cavia of fig6a … fig7c, or the folder of its cell")
+    watch.add_argument("--task", type=int, default=0, help="which of the test tasks (default: 0)")
+    watch.add_argument("--updates", type=int, default=2, help="one episode after each number of them (default: 2)")
+    watch.add_argument("--seed", type=int, default=0, help="of the episodes that it adapts on (default: 0)")
+    watch.add_argument("--out", type=Path, default=Path("out.gif"), help="a .gif, or a .png with a strip of frames")
+    watch.set_defaults(action=_watch)
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from cavia.evaluation.evaluate import evaluate
+    from cavia.tools.opening import is_policy, open_trained
+
+    if is_policy(options.model):
+        _evaluate_policy(options)
+        return
+    learner, family, supports, query = open_trained(options.model, options.data_root)
+    tasks = options.tasks or 1000
+    for support in supports:
+        scores = evaluate(learner, family, tasks, support, query, options.steps, options.seed, chunk=100)
+        print(f"{tasks} tasks, {support} support points\n{scores}")
+
+
+def _evaluate_policy(options: argparse.Namespace) -> None:
+    from cavia.evaluation.returns import evaluate_returns
+    from cavia.tools.opening import open_policy
+
+    learner, env, config = open_policy(options.model)
+    tasks = options.tasks or 40
+    steps = learner.inner_steps if options.steps is None else options.steps
+    of_run = {name: config[name] for name in ("rollouts", "discount", "trace", "later_rate")}
+    returns = evaluate_returns(learner, env, tasks, steps=steps, seed=options.seed, **of_run)
+    print(f"{tasks} tasks, {config['rollouts']} episodes each, sampled actions\n{returns.sampled}")
+    print(f"the same with mean actions\n{returns.mean}")
+
+
+def _complete(options: argparse.Namespace) -> None:
+    from cavia.pictures.complete import as_panels, complete
+    from cavia.tensor_file import write_atomically
+    from cavia.tools.opening import load_model
+
+    if options.out.suffix.lower() != ".png" or options.out.resolve() == options.picture.resolve():
+        raise CaviaError(f"--out must be a .png and not the picture itself, got {options.out}")
+    learner = load_model(options.model)
+    completed = complete(
+        learner, options.picture, options.known, options.size, options.width, options.seed, options.ordered
+    )
+    write_atomically(options.out, as_panels(completed))
+    print(f"pixel MSE {completed.mse:.4f} with {options.known} known pixels; written: {options.out}")
+
+
+def _watch(options: argparse.Namespace) -> None:
+    from cavia.tensor_file import write_atomically
+    from cavia.tools.watch import Watched
+
+    kind = options.out.suffix.lower().lstrip(".")
+    if kind not in ("gif", "png"):
+        raise CaviaError(f"--out must be a .gif or a .png, got {options.out}")
+    watched = Watched(options.model, options.task, options.updates, options.seed)
+    write_atomically(options.out, watched.picture(kind))
+    if watched.note:
+        print(watched.note)
+    task = ", ".join(f"{value:g}" for value in watched.task.flatten().tolist())
+    returns = ", ".join(f"{value:.1f}" for value in watched.returns)
+    print(f"task {task}: return after 0 … {options.updates} updates, mean actions: {returns}; written: {options.out}")

@@ -1,0 +1,33 @@
+"""A store of adapted contexts, looked into."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from cavia.cli.arguments import at_least
+
+
+def add_store_command(commands: Any) -> None:
+    """`cavia store`, as a subcommand of a parser."""
+    store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
+    store.add_argument("store", type=Path, help="the file that cavia.ContextStore wrote")
+    store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
+    store.add_argument("--k", type=at_least(1), default=10, help="how many of them (default: 10)")
+    store.add_argument("--export", type=Path, metavar="FILE", help="write everything to a Parquet file")
+    store.set_defaults(action=_store)
+
+
+def _store(options: argparse.Namespace) -> None:
+    from cavia.store.contexts import ContextStore
+
+    with ContextStore(options.store) as store:
+        ids, contexts = next(store.batches(1), ([], None))
+        kind = f" of {contexts.shape[1]} numbers ({contexts.dtype})" if contexts is not None else ""
+        print(f"{len(store)} contexts{kind} of model version {store.version}")
+        if options.nearest is not None:
+            numbers = bool(ids) and isinstance(ids[0], int) and options.nearest.lstrip("-").isdecimal()
+            for near, distance in store.nearest([int(options.nearest) if numbers else options.nearest], options.k)[0]:
+                print(f"{distance:.6g}  {near}")
+        if options.export:
+            store.export(options.export)
+            print(f"written: {options.export}")
