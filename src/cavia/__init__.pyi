@@ -2,7 +2,7 @@
 from . import envs as envs
 from .errors import CaviaError as CaviaError, Diverged as Diverged, Interrupted as Interrupted
 from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
-from .evaluation.returns import evaluate_returns as evaluate_returns
+from .learners.acting import Updates as Updates
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.compiled import compiled as compiled
@@ -35,9 +35,13 @@ from .tasks.images import ImageSet as ImageSet
 from .tasks.own import Tasks as Tasks
 from .tasks.sine import Sine as Sine
 from .tasks.synthetic import synthetic_faces as synthetic_faces
+from .training.adam import Adam as Adam
+from .training.checkpoint import RunFolder as RunFolder
+from .training.feed import Validation as Validation
 from .training.fit import fit as fit
-from .training.fit_policy import fit_policy as fit_policy
+from .training.outer import Outer as Outer, OuterStep as OuterStep
+from .training.ppo import PPO as PPO
 from .training.run import FitResult as FitResult
-from .training.trpo import TrustRegion as TrustRegion
+from .training.trpo import TRPO as TRPO
 
 __version__: str

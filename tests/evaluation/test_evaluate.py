@@ -43,7 +43,7 @@ def test_classification_is_scored_by_accuracy():
 
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 2, context=2), "cross_entropy")
-    cavia.fit(learner, Signs(), 60, progress=False, every=20)
+    cavia.fit(learner, Signs(), 60, progress=False, validation=cavia.Validation(every=20))
     found = cavia.evaluate(learner, Signs(), tasks=30)
     assert found.metric == "accuracy"
     assert found.higher_is_better

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from cavia.envs.cheetah import Cheetah, CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import FARTHEST, NEAR, Navigation
 from cavia.envs.rollouts import collect
 from cavia.errors import CaviaError, closest, require_at_least
-from cavia.learners.acting import actor, adapt_in, check_fits
+from cavia.learners.acting import Updates, actor, adapt_in, check_fits
 from cavia.learners.gradient import GradientLearner
 from cavia.tasks.batch import seeded_generator
 from cavia.tensor_file import read_json
@@ -48,14 +48,12 @@ class Watched:
         """path: a model.cavia with its run's config.json beside it, or the folder; task: which of the test tasks."""
         if "DISPLAY" not in os.environ:
             os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported
-        self.learner, self.env, config = open_policy(path)
+        self.learner, self.env, rollouts, how = open_policy(path)
         generator = seeded_generator(seed, "watch")
         tasks = self.env.sample_tasks(max(TASKS, require_at_least("task", task, 0) + 1), generator, "test")
         self.task = tasks[task : task + 1]
-        stages = adapt_in(
-            self.learner, self.env, self.task, config["rollouts"], require_at_least("updates", updates, 0), generator,
-            config["discount"], config["trace"], config["later_rate"],
-        )  # fmt: skip
+        steps = require_at_least("updates", updates, 0)
+        stages = adapt_in(self.learner, self.env, self.task, rollouts, steps, generator, how)
         self.returns: list[float] = []
         self.frames: list[list[Picture]] = []  # for each number of updates
         self.note = ""  # if the frames are not MuJoCo's own
@@ -85,8 +83,17 @@ class Watched:
         return _encoded([np.concatenate(together, axis=axis) for together in zip(*padded, strict=True)], "GIF")
 
 
-def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
-    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
+class Trained(NamedTuple):
+    """The policy of a training run, its environment, the episodes of an update, and how updates are made."""
+
+    learner: GradientLearner
+    env: TaskEnv
+    rollouts: int
+    updates: Updates
+
+
+def open_policy(path: Path) -> Trained:
+    """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
     config = read_json(config_file)
@@ -98,8 +105,8 @@ def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
         raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
     env = ENVIRONMENTS[name](**settings)
     check_fits(learner, env)
-    config["later_rate"] = LATER_RATE
-    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
+    assert isinstance(learner, GradientLearner)  # or check_fits raises
+    return Trained(learner, env, config["rollouts"], Updates(config["discount"], config["trace"], LATER_RATE))
 
 
 def _recorder(env: TaskEnv) -> "_Map | _Side":
