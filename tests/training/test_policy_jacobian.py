@@ -162,9 +162,9 @@ def others():
 def test_other_learners_are_left_to_autograd(name):
     learner = others()[name].double()
     assert not PolicyJacobian.applies_to(learner)
-    assert TRPO(learner).jacobian is AutogradJacobian
+    assert TRPOStep(learner).jacobian is AutogradJacobian
     if name != "a loss of one's own":
-        assert TRPO(learner)(episodes(learner.model)).kl > 0
+        assert TRPOStep(learner)(episodes(learner.model))["kl"] > 0
 
 
 @pytest.mark.parametrize("hvp_every", [1, 3])

@@ -192,9 +192,11 @@ def _points(learner: Learner, drawn: Iterator[TaskBatch], steps: int, metrics: S
     names: list[str] = []
     scores: list[list[Tensor]] = [[] for _ in metrics]
     for batch in drawn:
-        predictions = _predictions(learner, batch := batch.to(device_of(learner)), steps)
-        names, functions = zip(*(_metric(one, learner, predictions[0], batch.query_y) for one in metrics), strict=True)
-        for kept, score in zip(scores, functions, strict=True):
+        batch = batch.to(device_of(learner))
+        predictions = _predictions(learner, batch, steps)
+        found = [_metric(one, learner, predictions[0], batch.query_y) for one in metrics]
+        names = [name for name, _ in found]
+        for kept, (_, score) in zip(scores, found, strict=True):
             kept.append(torch.stack([score(one, batch) for one in predictions]))
     return [Evaluation(name, torch.cat(parts, 1).cpu()) for name, parts in zip(names, scores, strict=True)]
 

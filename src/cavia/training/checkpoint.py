@@ -155,6 +155,7 @@ def _iteration(line: str) -> float:
 def _difference(there: Any, here: Any, name: str = "") -> str | None:
     """The first setting in which two configurations differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
-        differences = (_difference(there.get(key), here.get(key), key) for key in sorted(there.keys() | here.keys()))
+        names = sorted(there.keys() | here.keys(), key=lambda name: (name != "outer", name))  # what decides the others
+        differences = (_difference(there.get(name), here.get(name), name) for name in names)
         return next(filter(None, differences), None)
     return None if there == here else f"{name} is {there!r} there and {here!r} here"
