@@ -1,7 +1,9 @@
 """Outer algorithms: an own one in a run, which suits what, and what a run leaves."""
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,3 +136,11 @@ def test_after_a_run_that_fails_the_learner_is_in_evaluation_mode():
     with pytest.raises(cavia.Diverged):
         train(learner, 5)
     assert not learner.training
+
+
+def test_the_recipe_in_the_documentation_trains():
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    (recipe,) = re.findall(r"### An outer algorithm: one file\n.*?```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(recipe, "architecture.md", "exec"), names := {})
+    assert OUTER.pop("SGD") is names["SGD"]
+    assert not names["learner"].training
