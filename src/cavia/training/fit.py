@@ -87,7 +87,7 @@ def fit(
         stack.enter_context(training(learner))
         step = outer.step(learner, Length(iterations, minutes))
         seconds = math.inf if minutes is None else 60 * minutes
-        run = Run(learner, feed, step, iterations, seconds, getattr(outer, "cooldown", 0.0), folder)
+        run = Run(learner, feed, step, iterations, seconds, outer.cooldown, folder)
         run.resume()
         title = f"{type(learner).__name__} on {type(source).__name__}"
         show = stack.enter_context(showing(progress, title))
@@ -108,5 +108,5 @@ def _feed(learner: Any, source: Any, outer: Outer | None, **asked: Any) -> tuple
         name = type(source).__name__
         raise CaviaError(f"{type(outer).__name__} trains on {takes}, which {name} does not have; use cavia.{use}()")
     if is_env:
-        return EpisodeFeed(learner, source, **asked, updates=getattr(outer, "updates", None)), outer
-    return TaskFeed(learner, source, **asked, chunk=getattr(outer, "chunk", None)), outer
+        return EpisodeFeed(learner, source, **asked, updates=outer.updates), outer
+    return TaskFeed(learner, source, **asked, chunk=outer.chunk), outer

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
+from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
 
@@ -78,11 +79,15 @@ class Outer(ABC):
     """The settings of an outer algorithm; frozen dataclasses. Defining a subclass registers it in `OUTER`.
 
     takes:    the class of the batches that its steps are made on: `TaskBatch`, or `MetaBatch` of episodes.
-    chunk:    tasks at a time, where the settings have it.
+    chunk:    tasks at a time, if the algorithm can bound its memory so; validation does the same.
     cooldown: share of the run, at its end, in which steps shrink; a run that is made longer goes on from before it.
+    updates:  how a policy's inner updates are made, if steps are made on episodes.
     """
 
     takes: ClassVar[type] = TaskBatch
+    chunk: int | None = None
+    cooldown: float = 0.0
+    updates: Updates = Updates()
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

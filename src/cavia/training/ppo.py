@@ -29,7 +29,7 @@ class PPO(Outer):
     """
 
     lr: float = 3e-3
-    epochs: int = 10
+    epochs: int = 5
     clip: float = 0.2
     max_kl: float = 3e-2
     chunk: int | None = None
