@@ -87,8 +87,8 @@ def markdown(found: Mapping[str, Any]) -> str:
     return f"""# PPO beside TRPO
 
 `{order}`: CAVIA on 2D navigation, 20 tasks × 20 episodes × 100 steps
-at each iteration, 5 context parameters, inner rate 1, the same start for all; one thread on a shared machine. Returns are
-those of 40 validation goals with random actions, before and after one update: the mean of the last three
+at each iteration, 5 context parameters, inner rate 1, the same start for all; one thread on a shared machine. Returns
+are those of 40 validation goals with random actions, before and after one update: the mean of the last three
 validations{seeds}. PPO's rate was chosen among these on the same goals; TRPO has the paper's settings.
 
 | outer step | before an update | after it | mean KL divergence of a step | seconds per iteration |

@@ -1,8 +1,10 @@
-"""Locks on every system: also where a module that only Unix has is missing."""
+"""What other systems ask for: locks without the modules that only Unix has, and files closed before they are renamed."""
 
+import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import cavia
 from cavia import locking
 from cavia.locking import try_lock
+from cavia.tensor_file import write_atomically
 from cavia.training.checkpoint import RunFolder
 
 UNIX_ONLY = ("fcntl", "resource", "pwd", "grp", "termios")
@@ -73,3 +76,18 @@ def test_cavia_trains_without_the_modules_that_only_unix_has(tmp_path):
         assert main(["evaluate", sys.argv[1], "--tasks", "2"]) == 0"""
     found = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="shows open files on Linux only")
+def test_a_file_is_closed_before_it_takes_its_place(tmp_path, monkeypatch):
+    replace, were_open = Path.replace, []
+
+    def watched(self, target):
+        links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and link.exists()]
+        were_open.append(str(self) in links)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_atomically(tmp_path / "a", b"content")
+    assert were_open == [False]
+    assert (tmp_path / "a").read_bytes() == b"content"

@@ -51,7 +51,7 @@ class RunFolder:
         """Keep other processes out while this one trains here; the lock ends with the process, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
+            file = (self.path / ".lock").open("a")
         except OSError as error:
             raise CaviaError(f"cannot write {self.path}: {error.strerror or error}") from error
         with file:
