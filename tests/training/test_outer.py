@@ -11,6 +11,7 @@ from torch import nn
 
 import cavia
 from cavia.cli import main
+from cavia.tensor_file import read_tensors, write_tensors
 from cavia.training.outer import OUTER
 from tests.training import policies
 from tests.training.runs import assert_same, make, train, weights
@@ -72,6 +73,23 @@ def test_an_own_outer_step_trains_and_goes_on_to_the_bit(tmp_path):
         run(10, "part", 0.1)
     with pytest.raises(cavia.CaviaError, match="outer is 'Descent' there and 'Adam' here"):
         train(make(), 10, tmp_path / "part")
+
+
+@pytest.mark.parametrize("kind", [train, policies.train])
+def test_a_run_of_before_outer_algorithms_had_names_goes_on(tmp_path, kind):
+    own = policies.make if kind is policies.train else make
+    whole, resumed = own(), own()
+    kind(whole, 6, every=3)
+    kind(own(), 3, tmp_path, every=3)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.pop("outer") == ("TRPO" if kind is policies.train else "Adam")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    tensors, description = read_tensors(checkpoint)
+    assert description.pop("interval") == {}
+    write_tensors(checkpoint, tensors, description | {"interval_loss": 0.0})
+    kind(resumed, 6, tmp_path, every=3)
+    assert_same(weights(whole), weights(resumed))
 
 
 @pytest.mark.parametrize(

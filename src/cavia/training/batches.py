@@ -58,9 +58,11 @@ class TaskFeed(Feed):
         self.device = device_of(learner)
         self.waits, self.line_every = self.device.type != "cpu", self.validation.every
 
-    def as_config(self, begun: Mapping[str, Any] | None) -> dict[str, Any]:
+    def begin(self, begun: Mapping[str, Any] | None) -> None:
         self.ahead = batches_ahead(self.family, self.sizes) if begun is None else begun.get("batches_ahead", 1)
         self.used = self.ahead
+
+    def as_config(self) -> dict[str, Any]:
         return {
             "family": describe_source(self.family),
             **asdict(self.sizes),

@@ -107,9 +107,12 @@ class Feed(ABC):
         self.used = 1  # batches of the block
         self._before = self.generator.get_state()  # what the block was drawn from
 
+    def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most begin and go on alike
+        """Draw as the run that goes on did, by its config.json; None: as is best."""
+
     @abstractmethod
-    def as_config(self, begun: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What config.json says of it. begun: what it says of the run that goes on."""
+    def as_config(self) -> dict[str, Any]:
+        """What config.json says of it: a run folder is tied to it."""
 
     @abstractmethod
     def draw(self) -> Block:

@@ -80,10 +80,10 @@ def fit(
         stop = stack.enter_context(stop_requests())
         stack.enter_context(own_random_numbers(seed))
         kernel = stack.enter_context(recorded_kernel(outer.has_kernel(learner), folder))
-        drawn = feed.as_config(folder.recorded() if folder else None)
+        feed.begin(folder.recorded() if folder else None)
         if folder:
             about = {"learner": describe(learner), "iterations": iterations, **kernel}
-            claim(folder, about | drawn | outer.as_config())
+            claim(folder, about | feed.as_config() | outer.as_config())
         stack.enter_context(training(learner))
         step = outer.step(learner, Length(iterations, minutes))
         seconds = math.inf if minutes is None else 60 * minutes

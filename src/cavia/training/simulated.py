@@ -62,7 +62,7 @@ class EpisodeFeed(Feed):
         if rate != 1:
             raise CaviaError(f"later_rate is for evaluate: in training all inner updates have one rate, got {rate}")
 
-    def as_config(self, begun: Mapping[str, Any] | None) -> dict[str, Any]:
+    def as_config(self) -> dict[str, Any]:
         """Without what does as earlier versions did, whose folders go on."""
         query, scored = self.sizes.query, self.validation.query
         return {
