@@ -63,7 +63,7 @@ def test_training_lowers_the_loss_and_trains_encoder_and_decoder():
     learner = cavia.CNP(cavia.MLP(1, 1, hidden=(32, 32), context=8), "mse", inputs=1, outputs=1, encoder=(32, 32))
     before = {name: value.clone() for name, value in learner.state_dict().items()}
     start = cavia.evaluate(learner, cavia.Sine(), tasks=50).mean
-    cavia.fit(learner, cavia.Sine(), iterations=200, progress=False, every=100, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), iterations=200, progress=False, validation=cavia.Validation(0, every=100))
     after = cavia.evaluate(learner, cavia.Sine(), tasks=50).mean
     assert after.shape == (2,)
     assert after[1] < 0.8 * start[1]

@@ -171,7 +171,7 @@ def test_a_task_without_points_stays_at_the_start():
 @each_learner
 def test_saved_and_loaded_predicts_the_same(name, tmp_path):
     learner, batch = make(name), batch_of()
-    cavia.fit(learner, cavia.Sine(), 3, tasks_per_batch=2, progress=False, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), 3, tasks_per_batch=2, progress=False, validation=cavia.Validation(0))
     learner.save(tmp_path / "one.cavia")
     loaded = cavia.load(tmp_path / "one.cavia")
     assert type(loaded) is type(learner)
