@@ -7,7 +7,7 @@ import torch
 
 import cavia
 from cavia.learners.acting import MetaBatch, Points
-from cavia.training.jacobian import adapted
+from cavia.training.jacobian import adapted_predictions
 from cavia.training.surrogate import flat
 from cavia.training.trpo import TRPO, TRPOStep, conjugate_gradients
 from tests.reference_rl import TaskByTask
@@ -69,10 +69,10 @@ def test_gradient_kl_and_products_equal_those_task_by_task(method, updates, clos
 def test_the_product_equals_finite_differences_of_the_kl_gradient(method):
     learner, batch = make(method)
     trpo = TRPOStep(learner)
-    old = adapted(learner, batch).detach()
+    old = adapted_predictions(learner, batch).detach()
 
     def kl_gradient():
-        new = adapted(learner, batch)
+        new = adapted_predictions(learner, batch)
         weight = batch.query.mask / batch.query.mask.sum(1, keepdim=True) / len(batch)
         found = torch.autograd.grad((trpo.policy.kl(old, new) * weight).sum(), trpo.parameters)
         return torch.cat([value.flatten() for value in found])
