@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import cavia
+from tests.graphs import as_traced
 
 MODULES = [name for _, name, _ in pkgutil.walk_packages(cavia.__path__, "cavia.") if "__main__" not in name]
 
@@ -20,6 +21,7 @@ def test_examples(name):
     module = importlib.import_module(name)
     names = {"torch": torch, "np": numpy, **{key: getattr(cavia, key) for key in cavia.__all__}, **vars(module)}
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    for test in finder.find(module, name, globs=names):
-        runner.run(test)
+    with as_traced():
+        for test in finder.find(module, name, globs=names):
+            runner.run(test)
     assert runner.summarize(verbose=False).failed == 0

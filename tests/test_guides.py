@@ -14,7 +14,12 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+SLOW = ("images", "tour")  # which draws pictures, and which compiles
+
+
+@pytest.mark.parametrize(
+    "guide", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in GUIDES]
+)
 def test_a_guide_runs_from_top_to_bottom(guide, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAVIA_CACHE", str(tmp_path / "cache"))

@@ -11,6 +11,8 @@ from cavia.learners import compiled as compiled_module, graphs
 from cavia.learners.padding import fillers, first_points, rounded
 from cavia.models.base import NormedModel
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 
 def mlp(**arguments):
     return cavia.MLP(**{"inputs": 2, "outputs": 1, "hidden": (6,), "context": 3} | arguments)
@@ -62,7 +64,6 @@ def assert_same(compiled, learner, tasks=3, support=3, query=5, **arguments):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_compiled_learner_adapts_and_predicts_as_the_learner(name):
     learner = make(name)
@@ -81,7 +82,6 @@ def test_a_compiled_learner_adapts_and_predicts_as_the_learner(name):
     assert all(torch.equal(state[key], value) for key, value in learner.state_dict().items())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CAVIA", "MAML"])
 def test_steps_can_be_given_and_gone_on_from(name):
     learner = make(name)
@@ -95,7 +95,7 @@ def test_steps_can_be_given_and_gone_on_from(name):
 
 
 @pytest.fixture(scope="module")
-def sine():
+def sine(compiler):
     """A learner in float32 and the same compiled, shared by tests that leave it as it is."""
     learner = make("CAVIA", torch.float32)
     return learner, cavia.compiled(learner)
@@ -342,7 +342,6 @@ class Normed(NormedModel):
         return torch.stack([h.mean(1), h.var(1, correction=0)], 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", [cavia.CAVIA, cavia.MAML])
 def test_statistics_of_support_points_go_through_graphs(method, monkeypatch):
     monkeypatch.setattr(compiled_module, "obstacle", lambda *_: None)  # our own such network is one of convolutions

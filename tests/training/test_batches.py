@@ -120,6 +120,7 @@ def test_a_run_of_an_earlier_version_goes_on_with_batches_drawn_alone(tmp_path, 
     assert lines(tmp_path / "whole") == lines(tmp_path / "part")
 
 
+@pytest.mark.usefixtures("compiler")
 def test_steps_of_a_slow_loop_are_taken_one_by_one(monkeypatch):
     monkeypatch.setattr(running, "MOMENT", 0.0)
     taken = []
@@ -134,6 +135,7 @@ def test_steps_of_a_slow_loop_are_taken_one_by_one(monkeypatch):
     assert taken == [1] * 6
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_compiled_run_takes_many_steps_at_once_and_goes_on_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "MOMENT", 60.0)
     taken = []

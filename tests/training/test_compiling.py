@@ -159,6 +159,7 @@ def padded(tasks: int, points: int) -> cavia.TaskBatch:
     return cavia.TaskBatch(batch.support_x, batch.support_y, batch.query_x, batch.query_y, support_mask=mask)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("learner", [cavia.MAML, cavia.ANIL, cavia.CaviaMAML, cavia.MetaSGD])
 def test_steps_that_adapt_weights_equal_eager_ones(learner):
     batches = [cavia.Sine().sample(4, 6, 7, torch.Generator().manual_seed(seed)) for seed in range(2)]
@@ -174,6 +175,7 @@ def test_steps_that_adapt_weights_equal_eager_ones(learner):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_steps_with_changing_batches_rates_and_frozen_weights_equal_eager_ones(chunk):
     batches = [cavia.Sine().sample(3, n, 4, torch.Generator().manual_seed(n)) for n in (5, 2, 5)] + [padded(3, 4)]
@@ -194,6 +196,7 @@ def test_steps_with_changing_batches_rates_and_frozen_weights_equal_eager_ones(c
     assert step.count.item() == len(batches)
 
 
+@pytest.mark.usefixtures("compiler")
 def test_dropout_stays_random_when_compiled():
     torch.manual_seed(0)
     network = torch.nn.Sequential(
@@ -205,6 +208,7 @@ def test_dropout_stays_random_when_compiled():
     assert len({round(step(batch).item(), 4) for _ in range(4)}) == 4
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("method", [cavia.ProtoNets, cavia.MatchingNets])
 def test_metric_learners_compile(method):
     torch.manual_seed(0)
@@ -231,6 +235,7 @@ def test_a_failed_trace_leaves_the_step_as_it_was():
     assert step.count.item() == 0
 
 
+@pytest.mark.slow
 def test_on_a_processor_the_graph_is_called_from_cpp_and_biases_are_not_added_by_the_library():
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6, 7), context=2), "mse")
     whole = MetaStep(learner, lr=0.01, compiled=True)._whole

@@ -54,6 +54,7 @@ def test_which_products_are_taken_over(shape, lying, expected):
     assert targets(torch.mm, *matrices(*shape, lying)) == [expected]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faster")
 def test_a_layer_that_is_used_again_is_copied_once():
     a, b = matrices(1000, 128, 128)
@@ -71,6 +72,7 @@ def test_other_types_and_processors_stay(monkeypatch):
     assert targets(torch.mm, *matrices(1000, 128, 96)) == [aten.mm.default]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faster")
 @pytest.mark.parametrize(
     ("shape", "lying", "operator"),
@@ -102,6 +104,7 @@ def test_without_compiling_the_operators_are_the_same():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faster")
 def test_a_compiled_step_of_a_wide_network_equals_the_eager_one():
     faces = cavia.Completion(cavia.synthetic_faces(train=20, val=1, test=1))

@@ -24,6 +24,7 @@ def gradient(learner, batch, **options):
     return MetaStep(learner, 1e-3, **options)._gradient(batch)[0].double()
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("method", [cavia.CAVIA, cavia.MAML])
 def test_the_gradient_is_the_exact_one_up_to_bf16(method, compiled):

@@ -53,6 +53,7 @@ def taken(learner, block, compiled, clip=1.0):
     return losses, nn.utils.parameters_to_vector(learner.parameters()), *step.state().values()
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("make", "block"),
     [
@@ -70,6 +71,7 @@ def test_the_loop_equals_the_steps_one_by_one(make, block):
         torch.testing.assert_close(looped, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("compiler")
 def test_dropout_stays_random_in_the_loop():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 1))
@@ -80,6 +82,7 @@ def test_dropout_stays_random_in_the_loop():
     assert len({round(loss, 4) for loss in losses.tolist()}) == M
 
 
+@pytest.mark.usefixtures("compiler")
 def test_what_cannot_loop_takes_its_steps_one_by_one(monkeypatch):
     steps = Steps(MetaStep(new(), lr=0.01, compiled=True))
     monkeypatch.setattr("cavia.compiler.looping.while_loop_op", None)
