@@ -27,12 +27,15 @@ RUNS = ("fused", "plain", "double")
 VALIDATION_TASKS, INTERVALS = 50, 12
 
 
-class InDouble:
+class InDouble(cavia.TaskFamily):
     """The tasks of a family with pictures in double precision."""
 
     def __init__(self, family: cavia.Episodes):
         self.family, self.support, self.query = family, family.support, family.query
-        self.settings = family.settings
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.family.settings
 
     def sample(self, *arguments: Any) -> cavia.TaskBatch:
         batch = self.family.sample(*arguments)

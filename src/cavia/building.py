@@ -92,20 +92,20 @@ def plain(value: Any, what: str) -> Any:
 
 def known(family: Any) -> dict[str, Any]:
     """Name → class, for all classes of the family that can be built: ours, and those that are imported."""
-    for name in _public():
-        _import(name)
+    public = _public()
+    for name, package in public.items():
+        getattr(package, name)  # imports it
     found = {name: classes[-1] for name, classes in sorted(_families[family].items())}
     return {
         name: kind
         for name, kind in found.items()
-        if (module_of(kind) or name in _public()) and not inspect.isabstract(kind)
+        if (module_of(kind) or name in public) and not inspect.isabstract(kind)
     }
 
 
 def find(family: Any, name: str, where: str, module: str | None = None) -> Any:
     """The class of that name; module: the one that it was defined in, if it is not ours."""
-    if name in _public():
-        _import(name)
+    getattr(_public().get(name), name, None)  # imports it, if it is ours
     classes = _families[family].get(name, [])
     classes = [one for one in classes if module in (None, one.__module__)] or classes
     if len(classes) > 1:
@@ -124,14 +124,10 @@ def module_of(kind: type[Any]) -> str | None:
     return None if kind.__module__.split(".")[0] == "cavia" else kind.__module__
 
 
-def _public() -> list[str]:
-    """Our public names; each is imported at its first use."""
-    package: Any = import_module("cavia")
-    return package.__all__
-
-
-def _import(name: str) -> None:
-    getattr(import_module("cavia"), name)
+def _public() -> dict[str, Any]:
+    """Our public names, and the package of each; they are imported at their first use."""
+    packages = [import_module(name) for name in ("cavia", "cavia.envs")]
+    return {name: package for package in packages for name in package.__all__}
 
 
 def _place(kind: type[Any]) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def test_chunks_do_not_change_the_scores_and_seeds_do():
 
 
 def test_classification_is_scored_by_accuracy():
-    class Signs:
+    class Signs(cavia.TaskFamily):
         def sample(self, tasks, support, query, generator, split="train"):
             x = torch.randn(tasks, support + query, 2, generator=generator)
             labels = (x[..., 0] > 0).long()
@@ -98,7 +98,7 @@ def test_axis_alignment_is_the_correlation_of_each_coordinate_with_each_value():
     torch.testing.assert_close(swapped, found.flip(0))
 
 
-class Signs:
+class Signs(cavia.TaskFamily):
     """Points of two classes."""
 
     def sample(self, tasks, support, query, generator, split="train"):

@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 
 from cavia.errors import CaviaError
-from cavia.pictures import datasets
 from cavia.pictures.completion import Completion
-from cavia.pictures.datasets import CELEBA, DATA_SETS, MINI_IMAGENET, OMNIGLOT, open_family
+from cavia.pictures.datasets import CELEBA, DATA_SETS, MINI_IMAGENET, OMNIGLOT
 from cavia.pictures.episodes import Episodes
 from cavia.pictures.faces import synthetic_faces
 from cavia.pictures.glyphs import synthetic_glyphs
@@ -92,23 +91,23 @@ def test_a_family_is_found_by_the_name_of_its_source_whatever_its_channels(tmp_p
     write_omniglot(tmp_path)
     for data_set, channels in ((MINI_IMAGENET, 1), (MINI_IMAGENET, 3), (OMNIGLOT, 1), (OMNIGLOT, 3)):
         family = Episodes(data_set.open(tmp_path, size=20), 2, 1, 1, channels=channels)
-        found = open_family("Episodes", family.settings, tmp_path)
+        found = Episodes.reopen(family.settings, tmp_path)
         assert found.images.source == data_set.name
         assert (found.settings, found.channels, found.size) == (family.settings, channels, 20)
 
 
 def test_drawn_families_are_drawn_again(monkeypatch):
     faces, glyphs = synthetic_faces(train=3, val=3, test=3), synthetic_glyphs(train=3, val=3, test=3, drawings=4)
-    monkeypatch.setattr(datasets, "synthetic_faces", lambda size: faces)
-    monkeypatch.setattr(datasets, "synthetic_glyphs", lambda size: glyphs)
+    monkeypatch.setattr("cavia.pictures.faces.synthetic_faces", lambda size: faces)
+    monkeypatch.setattr("cavia.pictures.glyphs.synthetic_glyphs", lambda size: glyphs)
     for family in (Completion(faces, 32, "ordered"), Episodes(glyphs, 2, 1, 1, channels=1, rotations=True)):
-        assert open_family(type(family).__name__, family.settings, NOWHERE).settings == family.settings
+        assert type(family).reopen(family.settings, NOWHERE).settings == family.settings
 
 
 def test_a_source_that_is_not_ours_is_named():
     settings = {"images": {"source": "Celeba"}, "size": 32, "order": "random"}
     with pytest.raises(CaviaError, match="source 'Celeba' cannot be found again; did you mean 'CelebA'"):
-        open_family("Completion", settings, NOWHERE)
+        Completion.reopen(settings, NOWHERE)
 
 
 def test_other_pictures_than_in_training_are_refused(tmp_path):
@@ -116,5 +115,5 @@ def test_other_pictures_than_in_training_are_refused(tmp_path):
     settings = Episodes(MINI_IMAGENET.open(tmp_path, size=20), 2, 1, 1).settings
     more = settings | {"images": settings["images"] | {"train": 64}}
     with pytest.raises(CaviaError, match="was trained on other tasks") as error:
-        open_family("Episodes", more, tmp_path)
+        Episodes.reopen(more, tmp_path)
     assert "\n" not in str(error.value)

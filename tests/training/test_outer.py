@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import cavia
+from cavia.building import _families, known
 from cavia.cli import main
 from cavia.tensor_file import read_tensors, write_tensors
-from cavia.training.outer import OUTER
 from tests.training import policies
 from tests.training.runs import assert_same, make, train, weights
 
@@ -48,8 +48,8 @@ class DescentStep(cavia.OuterStep):
 
 
 def test_outer_algorithms_register_themselves():
-    assert {"Adam", "TRPO", "PPO", "Descent"} <= OUTER.keys()
-    assert OUTER["Descent"] is Descent
+    assert {"Adam", "TRPO", "PPO", "Descent"} <= known(cavia.Outer).keys()
+    assert known(cavia.Outer)["Descent"] is Descent
 
 
 def test_an_own_outer_step_trains_and_goes_on_to_the_bit(tmp_path):
@@ -160,5 +160,5 @@ def test_the_recipe_in_the_documentation_trains():
     text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
     (recipe,) = re.findall(r"### An outer algorithm: one file\n.*?```python\n(.*?)```", text, flags=re.DOTALL)
     exec(compile(recipe, "architecture.md", "exec"), names := {})
-    assert OUTER.pop("SGD") is names["SGD"]
+    assert _families[cavia.Outer].pop("SGD") == [names["SGD"]]
     assert not names["learner"].training

@@ -1,5 +1,6 @@
 """`check_tasks`."""
 
+import json
 from typing import Any
 
 import torch
@@ -18,11 +19,9 @@ def check_tasks(family: TaskFamily, support: int | None = None, query: int | Non
 
     >>> check_tasks(Sine())
     """
-    keeps(family, "it has a method `sample`", callable(getattr(family, "sample", None)))
-    counts = tuple(
-        given if given is not None else getattr(family, name, None) or 10
-        for name, given in (("support", support), ("query", query))
-    )
+    keeps(family, "it is a cavia.TaskFamily", isinstance(family, TaskFamily), f"it is a {type(family).__name__}")
+    counts = (family.support or 10) if support is None else support, (family.query or 10) if query is None else query
+    json.dumps(family.settings)  # or it says which is none
     for split in SPLITS:
         _check_split(family, split, *counts)
     first, again, other = (_sample(family, seed, "train", *counts) for seed in (0, 0, 1))

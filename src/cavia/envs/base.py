@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from cavia.building import Built
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tasks.batch import SPLITS, shape
 
@@ -26,7 +27,7 @@ class Step(NamedTuple):
     done: Tensor
 
 
-class TaskEnv(ABC):
+class TaskEnv(Built, ABC):
     """T tasks × R rollouts that are stepped together.
 
     observations: numbers in an observation
@@ -36,7 +37,8 @@ class TaskEnv(ABC):
     task_shape:   the shape of one task
 
     A subclass sets these and writes `_draw`, `_start`, `_advance`, `_state` and `_load_state`; arguments are
-    checked here. An episode that has ended keeps its last observation and earns nothing more.
+    checked here. Every constructor argument is an attribute of the same name. An episode that has ended keeps its last
+    observation and earns nothing more.
     """
 
     observations: int
@@ -50,8 +52,8 @@ class TaskEnv(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the environment was made with, as JSON values; a run folder is tied to it."""
-        return {"horizon": self.horizon}
+        """What config.json says of the environment, as JSON values; a run folder is tied to it."""
+        return self.arguments
 
     def sample_tasks(self, count: int, generator: torch.Generator, split: str = "train") -> Tensor:
         """`count` tasks, [T, *task_shape]: random in "train", spread evenly in "val", a fixed even set in "test"."""

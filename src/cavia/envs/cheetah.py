@@ -38,6 +38,7 @@ class Cheetah(TaskEnv):
 
     actions = 6
     bound = 1.0  # actions are clipped to ±bound
+    parts = ("threads",)  # they change nothing
 
     def __init__(
         self,
@@ -50,13 +51,9 @@ class Cheetah(TaskEnv):
         require_one_of("observation", observation, OBSERVATIONS)
         self.horizon = require_at_least("horizon", horizon, 1)
         self.observation, self.observations = observation, OBSERVATIONS[observation]
-        self._made_with = {"observation": observation, "backend": backend, "warmstart": warmstart}
+        self.backend, self.warmstart = backend, warmstart
         self.simulator = make_simulator(backend, model_path(), FRAME_SKIP, warmstart, threads)
         self._torso = self.simulator.model.body("torso").pos.copy()  # where it is when all joints are at zero
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return super().settings | self._made_with  # threads change nothing
 
     @abstractmethod
     def _reward(self, speed: Tensor, tasks: Tensor) -> Tensor:

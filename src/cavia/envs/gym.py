@@ -58,7 +58,8 @@ class GymTasks(TaskEnv):
         """Tasks that are not numbers or words are only counted: nothing tells an object's next address."""
         spec = getattr(self._copies[0], "spec", None)
         known = [task if isinstance(task, str | int | float) else None for task in self.tasks]
-        return super().settings | {
+        return {
+            "horizon": self.horizon,
             "environment": getattr(spec, "id", type(self._copies[0]).__name__),
             "tasks": {split: [known[number] for number in numbers] for split, numbers in self._ranges.items()},
         }

@@ -93,8 +93,8 @@ def evaluate(
             sizes = (40 if tasks is None else tasks, episodes, episodes if query is None else query, steps)
             found = returns(learner, source, *sizes, seed, split, chunk, names, updates or Updates())
         else:
-            support = getattr(source, "support", 10) if support is None else support
-            query = getattr(source, "query", 100) if query is None else query
+            support = (source.support or 10) if support is None else support
+            query = (source.query or 100) if query is None else query
             batches = drawn(source, 1000 if tasks is None else tasks, support, query, seed, split, chunk)
             found = scores(learner, batches, steps, metrics)
     return found if isinstance(metric, list) else found[0]

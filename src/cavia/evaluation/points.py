@@ -20,7 +20,7 @@ def drawn(
     family: TaskFamily, tasks: int, support: int, query: int, seed: int, split: str, chunk: int | None
 ) -> Iterator[TaskBatch]:
     """The tasks, a chunk at a time; never more in memory for a larger number of tasks than the family says."""
-    at_a_time = getattr(family, "at_a_time", tasks)
+    at_a_time = family.at_a_time or tasks
     generator = seeded_generator(seed, split)
     for start in range(0, tasks, at_a_time):
         batch = family.sample(min(at_a_time, tasks - start), support, query, generator, split)

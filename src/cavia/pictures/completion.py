@@ -1,7 +1,9 @@
 """Image completion: a task is a picture, its points are pixels (Section 5.1.2 of the paper)."""
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -9,12 +11,12 @@ from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.pictures.images import ImageSet, read_images
-from cavia.tasks.batch import TaskBatch
+from cavia.tasks.batch import TaskBatch, TaskFamily
 
 ORDERS = ("random", "ordered")
 
 
-class Completion:
+class Completion(TaskFamily):
     """Pictures of which some pixels are known: x is a pixel's place [2], y its colour [3].
 
     images: a folder of pictures (CelebA's layout or any other, see `read_images`), an `ImageSet`, or an array
@@ -48,6 +50,13 @@ class Completion:
     def settings(self) -> dict[str, Any]:
         """What a run's config.json says of this family."""
         return {"images": self.images.settings, "size": self.size, "order": self.order}
+
+    @classmethod
+    def reopen(cls, settings: Mapping[str, Any], root: Path) -> Self:
+        from cavia.pictures.datasets import reopened
+        from cavia.pictures.faces import synthetic_faces
+
+        return reopened(cls, settings, root, synthetic_faces)
 
     def sample(
         self, tasks: int, support: int, query: int | None, generator: torch.Generator, split: str = "train"

@@ -1,13 +1,12 @@
 """The data sets that we know by name: where they lie under a data folder, and how they are read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cavia.building import build
 from cavia.errors import CaviaError, closest
-from cavia.pictures.completion import Completion
-from cavia.pictures.episodes import Episodes
 from cavia.pictures.faces import synthetic_faces
 from cavia.pictures.glyphs import synthetic_glyphs
 from cavia.pictures.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
@@ -79,25 +78,22 @@ OMNIGLOT = DataSet(
 DATA_SETS = {one.name: one for one in (CELEBA, MINI_IMAGENET, OMNIGLOT)}
 
 
-def open_family(kind: str, settings: dict[str, Any], root: Path) -> Completion | Episodes:
-    """The tasks that a run's config.json describes, on the pictures under the data folder `root`.
+def reopened(kind: type[Any], settings: Mapping[str, Any], root: Path, draw: Callable[..., ImageSet]) -> Any:
+    """The family of pictures whose `settings` these are, on the data set under the data folder `root`.
 
-    kind:     "Completion" or "Episodes".
-    settings: what its `settings` said.
+    draw: what drew its pictures, if they are synthetic.
     """
-    source = settings["images"]["source"]
-    synthetic = source.startswith("synthetic")
-    if synthetic:
-        images = (synthetic_faces if kind == "Completion" else synthetic_glyphs)(size=settings["size"])
+    source, size = settings["images"]["source"], settings["size"]
+    if source.startswith("synthetic"):
+        images = draw(size=size)
     elif source in DATA_SETS:
-        images = DATA_SETS[source].open(root, size=settings["size"])
+        images = DATA_SETS[source].open(root, size=size)
     else:
         raise CaviaError(f"pictures of the source {source!r} cannot be found again; {closest(source, DATA_SETS)}")
-    rest = {name: value for name, value in settings.items() if name not in ("images", "size")}
-    family = Completion(images, settings["size"], **rest) if kind == "Completion" else Episodes(images, **rest)
+    family = build(kind, {name: value for name, value in settings.items() if name != "images"} | {"images": images}, "")
     if family.settings != settings:
         raise CaviaError(
             f"the model was trained on other tasks ({settings}) than {root} gives ({family.settings}); score it with "
-            f"cavia.evaluate and its own {kind}"
+            f"cavia.evaluate and its own {kind.__name__}"
         )
     return family

@@ -1,8 +1,10 @@
 """Few-shot classification: a task is to tell new classes apart, from a few pictures of each (Section 5.2)."""
 
 import os
+from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,10 +13,12 @@ from torch import Tensor
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.pictures.images import ImageSet
 from cavia.pictures.labelled import read_classes
-from cavia.tasks.batch import SPLITS, TaskBatch
+from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
+
+AT_A_TIME = 10**8  # bytes of pictures that `evaluate` draws together
 
 
-class Episodes:
+class Episodes(TaskFamily):
     """Tasks that tell `ways` classes of pictures apart: x is a picture [channels, size, size], y its label.
 
     images:    a labelled `ImageSet`, or a folder (Mini-ImageNet, Omniglot or class folders, see `read_classes`).
@@ -31,6 +35,9 @@ class Episodes:
     >>> batch.support_x.shape, batch.query_y.shape
     (torch.Size([4, 5, 1, 28, 28]), torch.Size([4, 75]))
     """
+
+    support: int
+    query: int
 
     def __init__(
         self,
@@ -58,6 +65,8 @@ class Episodes:
             raise CaviaError(f"the pictures of {images.source} have no labels; see ImageSet.labels")
         self.images, self.size, self.channels = images, images.size, channels
         self.rotations, self.invert = rotations, invert
+        self.support, self.query = ways * shots, ways * queries  # points of all classes of a task together
+        self.at_a_time = max(1, AT_A_TIME // ((self.support + self.query) * images.size**2 * 3 * 4))
         self._members = {split: _Members(images.labels.get(split, [])) for split in SPLITS}
         for a, b in combinations(SPLITS, 2):
             if common := set(self.classes[a]) & set(self.classes[b]):
@@ -66,22 +75,6 @@ class Episodes:
                 )
         for split in SPLITS:
             self._check_enough(split, shots + queries)
-
-    @property
-    def support(self) -> int:
-        """Points to adapt on, of all classes of a task together: ways · shots."""
-        return self.ways * self.shots
-
-    @property
-    def query(self) -> int:
-        """Points to judge the result by, of all classes of a task together: ways · queries."""
-        return self.ways * self.queries
-
-    @property
-    def at_a_time(self) -> int:
-        """Tasks that `evaluate` draws together: some 100 MB of pictures."""
-        pictures = (self.support + self.query) * self.size**2 * 3 * 4
-        return max(1, 10**8 // pictures)
 
     def pictures_of_each_class(self, split: str) -> int:
         """How many pictures every class of the split has at least."""
@@ -97,6 +90,13 @@ class Episodes:
         """What a run's config.json says of this family."""
         names = ("ways", "shots", "queries", "size", "channels", "rotations", "invert")
         return {"images": self.images.settings, **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def reopen(cls, settings: Mapping[str, Any], root: Path) -> Self:
+        from cavia.pictures.datasets import reopened
+        from cavia.pictures.glyphs import synthetic_glyphs
+
+        return reopened(cls, settings, root, synthetic_glyphs)
 
     def sample(
         self, tasks: int, support: int | None, query: int | None, generator: torch.Generator, split: str = "train"

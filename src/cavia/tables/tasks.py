@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.tables.encoding import Encoding, fit_encoding
 from cavia.tables.reading import column, names, read_table
-from cavia.tasks.batch import SPLITS, TaskBatch, shape
+from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily, shape
 from cavia.tasks.splits import split_names
 
 LEAST = 2  # points of a task: one to adapt on, one to judge by
@@ -19,7 +20,7 @@ MOST_QUERY = 1000  # query points of a task, unless said otherwise: more are dra
 SHARES = (0.7, 0.15, 0.15)
 
 
-class Tasks:
+class Tasks(TaskFamily):
     """Tasks from your own data, of whatever sizes: padded and masked, never cut.
 
     tasks:     one (x, y) per task, x [n, ...] and y [n, ...], arrays or tensors: a list, any iterable, or a mapping
@@ -37,6 +38,8 @@ class Tasks:
     (torch.Size([2, 4, 3]), torch.Size([2, 29, 1]))
     """
 
+    support: int
+    query: int
     encoding: Encoding | None = None  # of a table
 
     def __init__(
@@ -119,6 +122,10 @@ class Tasks:
         )
         family.encoding = encoding
         return family
+
+    @classmethod
+    def reopen(cls, settings: Mapping[str, Any], root: Path) -> "Tasks":
+        raise CaviaError("the run was trained on tasks of your own, which it does not hold; score it by cavia.evaluate")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """A batch of tasks, and the contract of whatever tasks are drawn from."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from cavia.building import Built, build
 from cavia.errors import CaviaError
 
 SPLITS = ("train", "val", "test")
@@ -74,18 +77,37 @@ class TaskBatch:
         return replace(self, **tensors, attributes=attributes)
 
 
-class TaskFamily(Protocol):
+class TaskFamily(Built, ABC):
     """Whatever tasks are drawn from. The same generator state gives the same tasks.
 
-    A class that sets `draws_ahead = True` says that its training tasks are independent of each other and small: `fit`
-    may then draw the tasks of many batches in one call, which is cheaper.
+    support, query: points of a task that it is made for; None: as many as are asked for.
+    at_a_time:      tasks that are held in memory at once where many are scored; None: all.
+    draws_ahead:    the training tasks are independent of each other and small: `fit` may draw the tasks of many
+                    batches in one call, which is cheaper.
+
+    Every constructor argument is an attribute of the same name, or `settings` says what a run is tied to.
     """
 
+    support: int | None = None
+    query: int | None = None
+    at_a_time: int | None = None
+    draws_ahead: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What config.json says of the tasks, as JSON values; a run folder is tied to it."""
+        return self.arguments
+
+    @classmethod
+    def reopen(cls, settings: Mapping[str, Any], root: Path) -> Self:
+        """The family whose `settings` these are; root: the folder that data sets are in."""
+        return build(cls, settings, cls.__name__)
+
+    @abstractmethod
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
         """`tasks` new tasks with `support` and `query` points each, from the split "train", "val" or "test"."""
-        ...
 
 
 def seeded_generator(seed: int, purpose: str) -> torch.Generator:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
-from cavia.tasks.batch import SPLITS, TaskBatch
+from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
 
 
 @dataclass(frozen=True)
-class Sine:
+class Sine(TaskFamily):
     """Curves y = A·sin(x − p) with A and p drawn uniformly for each task, and x from [-5, 5].
 
     The paper's text says amplitudes up to 0.5, a misprint: its errors need 5.0.

@@ -1,27 +1,18 @@
 """A trained model together with the tasks or the environment that it was trained in, from the folder of its run."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from cavia.building import build, find
 from cavia.envs.base import TaskEnv
-from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
-from cavia.envs.navigation import Navigation
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError
 from cavia.learners.acting import Updates, check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
-from cavia.pictures.datasets import open_family
 from cavia.tasks.batch import TaskFamily
-from cavia.tasks.sine import Sine
 from cavia.tensor_file import read_json
 
-ENVIRONMENTS: dict[str, Callable[..., TaskEnv]] = {
-    "Navigation": Navigation,
-    "CheetahDirection": CheetahDirection,
-    "CheetahVelocity": CheetahVelocity,
-}
 LATER_RATE = 0.5  # factor of the inner rate after the first update
 
 
@@ -55,7 +46,8 @@ def open_trained(path: Path, root: Path) -> Trained:
     config_file = model.parent / "config.json"
     config = read_json(config_file)
     try:
-        family = _family(config["family"]["class"], config["family"]["settings"], root)
+        name, settings = config["family"]["class"], config["family"]["settings"]
+        family = find(TaskFamily, name, str(config_file)).reopen(settings, root)
         support = config["support"] if isinstance(config["support"], list) else [config["support"]]
         return Trained(load(model), family, sorted(set(support)), config["validation_query"])
     except CaviaError:
@@ -82,20 +74,10 @@ def open_policy(path: Path) -> TrainedPolicy:
         name, settings = config["environment"]["class"], config["environment"]["settings"]
     except (KeyError, TypeError) as error:
         raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
-    if name not in ENVIRONMENTS:
-        raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
-    env = ENVIRONMENTS[name](**settings)
+    env = build(find(TaskEnv, name, str(config_file)), settings, str(config_file))
     check_fits(learner, env)
     assert isinstance(learner, GradientLearner)  # or check_fits raises
     return TrainedPolicy(learner, env, config["rollouts"], Updates(config["discount"], config["trace"], LATER_RATE))
-
-
-def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:
-    if name == "Sine":
-        return Sine(**settings)
-    if name in ("Completion", "Episodes"):
-        return open_family(name, settings, root)
-    raise CaviaError(f"there are no tasks of the kind {name!r}; {closest(name, ['Sine', 'Completion', 'Episodes'])}")
 
 
 def model_file(path: Path) -> Path:

@@ -50,8 +50,8 @@ class TaskFeed(Feed):
         """chunk: tasks at a time in validation."""
         sizes = Sizes(
             25 if tasks_per_batch is None else tasks_per_batch,
-            getattr(family, "support", 10) if support is None else support,
-            getattr(family, "query", 10) if query is None else query,
+            (family.support or 10) if support is None else support,
+            (family.query or 10) if query is None else query,
         )
         super().__init__(learner, sizes, (validation or Validation()).filled(100, 500, sizes.query), seed)
         self.family, self.chunk = family, chunk

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
@@ -154,8 +154,5 @@ class Feed(ABC):
 
 
 def describe_source(source: Any) -> dict[str, Any]:
-    """What config.json says of a family or environment: its `settings` if it has such a property, else its fields."""
-    settings = getattr(source, "settings", None)
-    if settings is None:
-        settings = asdict(source) if is_dataclass(source) else {}  # type: ignore[arg-type]  # an instance, not a class
-    return {"class": type(source).__name__, "settings": settings}
+    """What config.json says of a family or environment."""
+    return {"class": type(source).__name__, "settings": source.settings}

@@ -99,6 +99,8 @@ def fit(
 def _feed(learner: Any, source: Any, outer: Outer | None, **asked: Any) -> tuple[Feed, Outer]:
     """Where batches come from, and the outer algorithm that takes them."""
     is_env = isinstance(source, TaskEnv)
+    if not is_env and not isinstance(source, TaskFamily):
+        raise CaviaError(f"source must be a cavia.TaskFamily or a cavia.envs.TaskEnv, got a {type(source).__name__}")
     outer = (TRPO() if is_env else Adam()) if outer is None else outer
     kind = EpisodeFeed if is_env else TaskFeed
     if not isinstance(outer, Outer):

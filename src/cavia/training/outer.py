@@ -7,12 +7,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
+from cavia.building import Built
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
 
 Metrics: TypeAlias = dict[str, float]  # by name, as metrics.jsonl has them
-OUTER: dict[str, "type[Outer]"] = {}  # every outer algorithm by its name
 
 
 class Moment(NamedTuple):
@@ -75,8 +75,8 @@ class OuterStep(ABC):
         """Restore what `state` returned."""
 
 
-class Outer(ABC):
-    """The settings of an outer algorithm; frozen dataclasses. Defining a subclass registers it in `OUTER`.
+class Outer(Built, ABC):
+    """The settings of an outer algorithm; frozen dataclasses.
 
     takes:    the class of the batches that its steps are made on: `TaskBatch`, or `MetaBatch` of episodes.
     chunk:    tasks at a time, if the algorithm can bound its memory so; validation does the same.
@@ -89,15 +89,11 @@ class Outer(ABC):
     cooldown: float = 0.0
     updates: Updates = Updates()
 
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
-        OUTER[cls.__name__] = cls
-
     @abstractmethod
     def step(self, learner: Learner, length: Length) -> OuterStep:
         """The steps for this learner in a run of that length."""
 
-    def check(self, learner: Learner) -> None:  # noqa: B027  # most have nothing to refuse
+    def check(self, learner: Learner) -> None:  # most have nothing to refuse
         """Raise if the settings do not suit the learner."""
 
     def has_kernel(self, learner: Learner) -> bool:
