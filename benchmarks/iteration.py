@@ -29,7 +29,7 @@ from cavia.envs import CheetahDirection, Navigation
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts
 from cavia.learners.acting import MetaBatch, Points, adapt_in
-from cavia.training.trpo import TRPO, TrustRegion
+from cavia.training.trpo import TRPO, TRPOStep
 from interleaved import in_turns, milliseconds, publish, spread
 from simulator import gymnasiums
 from trpo import OURS, Recipe, Weights, actions_at, adapted
@@ -138,8 +138,8 @@ def entrants(method: str, problem: Problem) -> dict[str, Callable[[], object]]:
     theirs = partial(their_episodes, method, learner, problem, generator)
     ours = partial(our_episodes, learner, problem, generator)
 
-    def our_iteration(region: TrustRegion) -> None:
-        TRPO(learner, region)(ours())
+    def our_iteration(region: TRPO) -> None:
+        TRPOStep(learner, region)(ours())
         learner.load_state_dict(start)
 
     return {
@@ -169,7 +169,7 @@ def parts_at_full_scale(method: str, rounds: int) -> dict[str, Any]:
                 env.simulator.step(control.flatten(0, 1).numpy())
 
     def step(closed_form: bool) -> None:
-        TRPO(learner, TrustRegion(chunk=1), closed_form)(batch)
+        TRPOStep(learner, TRPO(chunk=1), closed_form)(batch)
         learner.load_state_dict(start)
 
     actions: dict[str, Callable[[], object]] = {

@@ -55,11 +55,9 @@ def curve(method: str, run: str, family: cavia.Episodes, iterations: int, folder
             InDouble(family) if is_double else family,
             iterations,
             tasks_per_batch=4,
-            every=max(iterations // INTERVALS, 1),
-            validation_tasks=VALIDATION_TASKS,
-            chunk=1,
-            run_dir=folder,
-            tensorboard=False,
+            outer=cavia.Adam(chunk=1),
+            validation=cavia.Validation(VALIDATION_TASKS, max(iterations // INTERVALS, 1)),
+            run_dir=RunFolder(folder, events=False),
             progress=False,
         )
     return RunFolder(folder).read_metrics()

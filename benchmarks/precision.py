@@ -19,8 +19,8 @@ import cavia
 from cavia.paper.catalogue import find
 from cavia.paper.completion.training import Table2Settings
 from cavia.paper.experiment import Cell, Data
-from cavia.paper.training import fit_arguments
-from cavia.training.settings import PRECISIONS
+from cavia.paper.training import fit_arguments, fit_settings
+from cavia.training.adam import PRECISIONS
 from interleaved import publish
 
 CHUNK = 5  # pictures at a time: those fit the cache
@@ -33,9 +33,9 @@ def train(data: Data, settings: Table2Settings, seed: int, runs: Path) -> dict[s
     family = table2.tasks(settings, cell, data)
     torch.manual_seed(seed)
     learner = table2.learner(settings, cell, family)
-    _, arguments = fit_arguments(table2, settings, cell)
+    arguments = fit_arguments(fit_settings(table2, settings, cell) | {"compile": True})
     folder = runs / f"{settings.precision}-{known}-{settings.query}-{settings.iterations}-seed{seed}"
-    ended = cavia.fit(learner, family, run_dir=folder, compile=True, tensorboard=False, **arguments)
+    ended = cavia.fit(learner, family, run_dir=cavia.RunFolder(folder, events=False), **arguments)
     scores = table2.measure(learner, family, settings, cell)["scores"]["mse"][-1]
     return {
         "mse": statistics.mean(scores),

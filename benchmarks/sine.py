@@ -51,8 +51,8 @@ def fit_over_step(steps: tuple[Callable[[], object], int]) -> float:
             learner,
             cavia.Sine(),
             iterations=5000,
-            compile=True,
-            validation_tasks=0,
+            outer=cavia.Adam(compile=True),
+            validation=cavia.Validation(tasks=0),
             progress=lambda progress: seen.append((progress.iteration, time.process_time())),
         )
         (first, begin), (last, end) = next(one for one in seen if one[0] >= 500), seen[-1]

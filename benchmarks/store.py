@@ -57,7 +57,10 @@ class Rows:
 
     def __init__(self, folder: Path):
         self.store = cavia.ContextStore(folder / "rows", VERSION)
-        self.put, self.get, self.close = self.store.put, self.store.get, self.store.close
+        self.put, self.close = self.store.put, self.store.close
+
+    def get(self, ids: list[str]) -> Tensor:
+        return self.store.get(ids).context
 
     def scan(self) -> Iterator[Tensor]:
         return (contexts for _, contexts in self.store.batches(SCANNED))

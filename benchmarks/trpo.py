@@ -24,14 +24,14 @@ import cavia
 from cavia.allocator import keep_freed_memory
 from cavia.envs import Navigation
 from cavia.learners.acting import MetaBatch, adapt_in
-from cavia.training.trpo import TRPO, TrustRegion, conjugate_gradients
+from cavia.training.trpo import TRPO, TRPOStep, conjugate_gradients
 from interleaved import in_turns, milliseconds, publish, spread
 
 TASKS, ROLLOUTS, CONTEXT = 20, 20, 5
 RATES = {"CAVIA": 1.0, "MAML": 0.1}
 OURS = {
-    "ours, exact": TrustRegion(chunk=5),
-    "ours, every 9th step in the products": TrustRegion(chunk=5, hvp_every=9),
+    "ours, exact": TRPO(chunk=5),
+    "ours, every 9th step in the products": TRPO(chunk=5, hvp_every=9),
 }
 BY_AUTOGRAD = "ours, exact, by autograd"
 Weights = dict[str, Tensor]
@@ -86,7 +86,7 @@ class Recipe:
 
     def step(self) -> Tensor:
         """The parameters [P] after the step."""
-        region = TrustRegion()
+        region = TRPO()
         weights = {name: value.clone().requires_grad_() for name, value in self.start.items()}
         leaves = list(weights.values())
 
@@ -117,13 +117,13 @@ class Recipe:
         return start
 
 
-def our_step(learner: Any, region: TrustRegion, batch: MetaBatch, closed_form: bool = True) -> Callable[[], Tensor]:
+def our_step(learner: Any, region: TRPO, batch: MetaBatch, closed_form: bool = True) -> Callable[[], Tensor]:
     """The parameters [P] after a step of ours from the same start."""
     start = copy.deepcopy(learner.state_dict())
 
     def step() -> Tensor:
         learner.load_state_dict(start)
-        TRPO(learner, region, closed_form)(batch)
+        TRPOStep(learner, region, closed_form)(batch)
         return torch.cat([value.detach().flatten() for value in learner.model.parameters()])
 
     return step
@@ -135,7 +135,7 @@ def problem(method: str) -> tuple[Any, MetaBatch]:
     env, generator = Navigation(), torch.Generator().manual_seed(0)
     policy = cavia.GaussianPolicy(2, 2, context=CONTEXT if method == "CAVIA" else 0)
     learner = getattr(cavia, method)(policy, policy.loss, inner_lr=RATES[method])
-    cavia.fit_policy(learner, env, 3, region=OURS["ours, every 9th step in the products"], progress=False)
+    cavia.fit(learner, env, 3, outer=OURS["ours, every 9th step in the products"], progress=False)
     stages = adapt_in(learner, env, env.sample_tasks(TASKS, generator), ROLLOUTS, 1, generator)
     return learner, MetaBatch([stages[0].points], stages[1].points)
 

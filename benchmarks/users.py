@@ -168,10 +168,8 @@ def context(family: cavia.Tasks, parameters: int, inner_lr: float, iterations: i
         family,
         iterations,
         query=query,
-        every=iterations // 3,
-        validation_query=family.query,
-        validation_tasks=len(family.splits["val"]),
-        cooldown=0.3,
+        outer=cavia.Adam(cooldown=0.3),
+        validation=cavia.Validation(len(family.splits["val"]), iterations // 3, family.query),
         progress=False,
     )
     return lambda batch: learner.predict(

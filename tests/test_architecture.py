@@ -28,6 +28,7 @@ ORDER = [
     "learners",
     "store",
     "evaluation",
+    "conformance",
     "training",
     "tables",
     "pictures",

@@ -14,7 +14,7 @@ TOP = Path(cavia.__file__).parents[2]
 
 def fit(folder, **changes):
     learner = cavia.CAVIA(cavia.MLP(1, 1), "mse")
-    cavia.fit(learner, cavia.Sine(), run_dir=folder, every=1, validation_tasks=0, progress=False, **changes)
+    cavia.fit(learner, cavia.Sine(), run_dir=folder, validation=cavia.Validation(0, every=1), progress=False, **changes)
 
 
 @pytest.mark.skipif(not (TOP / ".git").exists(), reason="cavia does not run from a checkout here")

@@ -53,8 +53,8 @@ def test_a_begun_run_goes_on_as_if_never_interrupted(tmp_path):
     shutil.copytree(OLD / "sine-begun", tmp_path / "run")
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=3), "mse")
     cavia.fit(
-        learner, cavia.Sine(), 6, tasks_per_batch=4, every=2, validation_tasks=5,
-        run_dir=tmp_path / "run", tensorboard=False, progress=False,
+        learner, cavia.Sine(), 6, tasks_per_batch=4, validation=cavia.Validation(5, every=2),
+        run_dir=cavia.RunFolder(tmp_path / "run", events=False), progress=False,
     )  # fmt: skip
     whole, _ = read_tensors(OLD / "sine-whole" / "checkpoint.safetensors")
     ours, _ = read_tensors(tmp_path / "run" / "checkpoint.safetensors")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import cavia
 from cavia.compiler.compiling import alike, tensors_of
-from cavia.training.batches import Block
+from cavia.training.batches import TaskBlock
 from cavia.training.several import Loop
 from cavia.training.step import MetaStep
 from interleaved import CLIP, LR, repeated
@@ -46,7 +46,7 @@ class OursLooping(Ours):
         parts = zip(*map(tensors_of, batches), strict=True)
         joined = alike(batches[0], [torch.cat(part) for part in parts if part[0] is not None])
         assert isinstance(joined, cavia.TaskBatch)
-        loop, block, rates = Loop(self.step, len(batches)), Block(joined, len(batches)), [LR] * len(batches)
+        loop, block, rates = Loop(self.step, len(batches)), TaskBlock(joined, len(batches)), [LR] * len(batches)
         return lambda: loop(block.tasks, 0, rates)
 
 

@@ -1,8 +1,13 @@
 # The public names and where they live; `__init__.py` reads this file and imports each at its first use.
 from . import envs as envs
+from .conformance.envs import check_env as check_env
+from .conformance.learners import check_learner as check_learner
+from .conformance.models import check_model as check_model
+from .conformance.tasks import check_tasks as check_tasks
 from .errors import CaviaError as CaviaError, Diverged as Diverged, Interrupted as Interrupted
 from .evaluation.evaluate import Evaluation as Evaluation, evaluate as evaluate
-from .evaluation.returns import evaluate_returns as evaluate_returns
+from .learners.acting import Updates as Updates
+from .learners.adapted import Adapted as Adapted
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.compiled import compiled as compiled
@@ -35,9 +40,13 @@ from .store.contexts import ContextStore as ContextStore
 from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
 from .tasks.sine import Sine as Sine
+from .training.adam import Adam as Adam
+from .training.checkpoint import RunFolder as RunFolder
+from .training.feed import Validation as Validation
 from .training.fit import fit as fit
-from .training.fit_policy import fit_policy as fit_policy
+from .training.outer import Outer as Outer, OuterStep as OuterStep
+from .training.ppo import PPO as PPO
 from .training.run import FitResult as FitResult
-from .training.trpo import TrustRegion as TrustRegion
+from .training.trpo import TRPO as TRPO
 
 __version__: str

@@ -30,6 +30,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+                file.close()  # Windows does not rename open files
                 temporary.chmod(0o644)
                 temporary.replace(path)
             except BaseException:

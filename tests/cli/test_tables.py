@@ -68,7 +68,7 @@ def test_a_row_is_predicted_as_the_library_does_it(fitted):
     names, fast, left_out = model.adapt(fitted / "new.csv")
     assert left_out == 0
     with cavia.ContextStore(fitted / "contexts", model.learner) as store:
-        assert torch.equal(store.get(names), fast["context"])
+        assert torch.equal(store.get(names).context, fast["context"])
         table, predictions, _ = model.predict(fitted / "new.csv", store)
     rows = [i for i, name in enumerate(table["user_id"]) if name == names[3]]
     x = model.encoding.encode_inputs(table)[rows].unsqueeze(0)

@@ -43,7 +43,7 @@ def test_classification_is_scored_by_accuracy():
 
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 2, context=2), "cross_entropy")
-    cavia.fit(learner, Signs(), 60, progress=False, every=20)
+    cavia.fit(learner, Signs(), 60, progress=False, validation=cavia.Validation(every=20))
     found = cavia.evaluate(learner, Signs(), tasks=30)
     assert found.metric == "accuracy"
     assert found.higher_is_better
@@ -96,3 +96,103 @@ def test_axis_alignment_is_the_correlation_of_each_coordinate_with_each_value():
     assert found[2].tolist() == [0.0, 0.0]
     swapped = axis_alignment(points.flip(1), values)
     torch.testing.assert_close(swapped, found.flip(0))
+
+
+class Signs:
+    """Points of two classes."""
+
+    def sample(self, tasks, support, query, generator, split="train"):
+        x = torch.randn(tasks, support + query, 2, generator=generator)
+        labels = (x[..., 0] > 0).long()
+        return cavia.TaskBatch(x[:, :support], labels[:, :support], x[:, support:], labels[:, support:])
+
+
+def smoothed(prediction, target):
+    """A user's own loss of logits [T, N, classes] and labels [T, N]."""
+    found = torch.nn.functional.cross_entropy(
+        prediction.flatten(0, 1), target.flatten(), reduction="none", label_smoothing=0.1
+    )
+    return found.view(target.shape)
+
+
+def test_any_classification_is_scored_by_accuracy_whatever_its_loss():
+    torch.manual_seed(0)
+    learner = cavia.CAVIA(cavia.MLP(2, 2, context=2), smoothed)
+    found = cavia.evaluate(learner, Signs(), tasks=30)
+    assert (found.metric, found.higher_is_better) == ("accuracy", True)
+    assert set((found.scores * 100).round(decimals=2).flatten().tolist()) <= set(map(float, range(101)))
+    assert cavia.evaluate(learner, Signs(), tasks=5, metric="loss").metric == "loss"
+
+
+def largest_error(prediction, target):
+    return (prediction - target).abs().amax(-1)
+
+
+def test_a_metric_may_be_named_or_a_function_or_several_at_once():
+    learner = make()
+    named, own, loss = cavia.evaluate(learner, cavia.Sine(), tasks=6, metric=["mse", largest_error, "loss"])
+    assert (named.metric, own.metric, loss.metric) == ("mse", "largest_error", "mse")
+    assert torch.equal(named.scores, loss.scores)
+    assert torch.equal(named.scores, cavia.evaluate(learner, cavia.Sine(), tasks=6).scores)
+    assert torch.equal(own.scores, cavia.evaluate(learner, cavia.Sine(), tasks=6, metric=largest_error).scores)
+    assert not own.higher_is_better
+    assert own.scores.shape == (2, 6)
+
+
+def test_padded_points_do_not_count_for_an_own_metric():
+    class Padded(cavia.Sine):
+        def sample(self, *arguments, **named):
+            batch = super().sample(*arguments, **named)
+            mask = torch.ones(batch.query_x.shape[:2], dtype=torch.bool)
+            mask[:, 4:] = False
+            worthless = batch.query_y.where(mask.unsqueeze(-1), float("nan"))
+            return cavia.TaskBatch(batch.support_x, batch.support_y, batch.query_x, worthless, query_mask=mask)
+
+    assert cavia.evaluate(make(), Padded(), tasks=3, query=9, metric=largest_error).scores.isfinite().all()
+
+
+def policy():
+    torch.manual_seed(0)
+    network = cavia.GaussianPolicy(2, 2, hidden=(8,), context=3)
+    return cavia.CAVIA(network, network.loss, inner_lr=0.5), cavia.envs.Navigation(horizon=6)
+
+
+def test_in_an_environment_returns_are_scored_with_the_tasks_and_what_was_adapted():
+    learner, env = policy()
+    found = cavia.evaluate(learner, env, tasks=4, support=3, query=2, steps=2)
+    assert (found.metric, found.higher_is_better, found.scores.shape) == ("return", True, (3, 4))
+    assert found.tasks.shape == (4, 2)
+    assert found.adapted["context"].shape == (4, 3)
+    assert "return after 2 steps" in str(found)
+    assert len(cavia.evaluate(learner, env, tasks=2, support=2).scores) == 2  # as many steps as in training
+    assert cavia.evaluate(learner, env, tasks=4, support=3, query=2, steps=2, chunk=3).scores.shape == (3, 4)
+
+
+def test_both_returns_are_of_the_same_updates_and_sampled_episodes_are_simulated_once(monkeypatch):
+    learner, env = policy()
+    resets, real = [], type(env).reset
+    monkeypatch.setattr(type(env), "reset", lambda self, *given: (resets.append(1), real(self, *given))[1])
+    sizes = {"tasks": 3, "support": 2, "steps": 2}
+    sampled, likeliest = cavia.evaluate(learner, env, **sizes, metric=["return", "likeliest return"])
+    assert len(resets) == 6
+    assert torch.equal(sampled.scores, cavia.evaluate(learner, env, **sizes).scores)
+    assert len(resets) == 9
+    assert torch.equal(likeliest.scores, cavia.evaluate(learner, env, **sizes, metric="likeliest return").scores)
+    assert torch.equal(sampled.adapted["context"], likeliest.adapted["context"])
+
+
+@pytest.mark.parametrize(
+    ("in_an_environment", "arguments", "message"),
+    [
+        (False, {"metric": "accurate"}, "unknown metric 'accurate'; did you mean 'accuracy'"),
+        (False, {"metric": "accuracy"}, r"accuracy needs logits \[tasks, points, classes\]"),
+        (False, {"metric": lambda y, t: (y - t).square()}, r"one value per point, \[2, 100\]; it returned \[2, 100, 1"),
+        (True, {"metric": "mse"}, "unknown metric in an environment 'mse'; choose from likeliest return, return"),
+        (True, {"support": 0}, "support must be at least 1, got 0"),
+        (True, {"query": 0}, "query must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(in_an_environment, arguments, message):
+    learner, source = policy() if in_an_environment else (make(), cavia.Sine())
+    with pytest.raises(cavia.CaviaError, match=message):
+        cavia.evaluate(learner, source, tasks=2, **arguments)

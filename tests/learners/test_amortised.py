@@ -21,8 +21,8 @@ def test_no_step_gives_zeros_and_any_more_the_embedding():
     assert once.shape == (4, 6)
     assert once.abs().min() > 0
     assert torch.equal(once, learner.adapt(x, y, steps=3)["context"])
-    assert torch.equal(once, learner.adapt(x, y, steps=0, fast={"context": once})["context"])
-    assert learner.predict(x, {"context": once}).shape == (4, 7, 3)
+    assert torch.equal(once, learner.adapt(x, y, steps=0, start=cavia.Adapted({"context": once}))["context"])
+    assert learner.predict(x, cavia.Adapted({"context": once})).shape == (4, 7, 3)
 
 
 def test_the_order_of_points_does_not_matter():
@@ -63,7 +63,7 @@ def test_training_lowers_the_loss_and_trains_encoder_and_decoder():
     learner = cavia.CNP(cavia.MLP(1, 1, hidden=(32, 32), context=8), "mse", inputs=1, outputs=1, encoder=(32, 32))
     before = {name: value.clone() for name, value in learner.state_dict().items()}
     start = cavia.evaluate(learner, cavia.Sine(), tasks=50).mean
-    cavia.fit(learner, cavia.Sine(), iterations=200, progress=False, every=100, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), iterations=200, progress=False, validation=cavia.Validation(0, every=100))
     after = cavia.evaluate(learner, cavia.Sine(), tasks=50).mean
     assert after.shape == (2,)
     assert after[1] < 0.8 * start[1]
@@ -85,7 +85,7 @@ def test_wrong_shapes_are_named():
     learner, x, y = make()
     with pytest.raises(cavia.CaviaError, match=r"reads x \[T, K, 2\] and y \[T, K, 3\], got \[4, 7, 1\]"):
         learner.adapt(x[..., :1], y)
-    with pytest.raises(cavia.CaviaError, match="holds 2 tasks"):
+    with pytest.raises(cavia.CaviaError, match="for the 2 tasks of x"):
         learner.predict(x[:2], learner.adapt(x, y))
     with pytest.raises(cavia.CaviaError, match="context=0"):
         cavia.CNP(cavia.MLP(2, 3, context=0), "mse", inputs=2, outputs=3)

@@ -69,8 +69,8 @@ def test_steps_can_be_taken_one_by_one(name):
     at_once = learner.adapt(batch.support_x, batch.support_y, steps=3)
     fast = None
     for steps in (0, 1, 1, 1):
-        fast = learner.adapt(batch.support_x, batch.support_y, steps=steps, fast=fast)
-    for key in at_once:
+        fast = learner.adapt(batch.support_x, batch.support_y, steps=steps, start=fast)
+    for key in at_once.names:
         torch.testing.assert_close(fast[key], at_once[key])
 
 
@@ -122,7 +122,7 @@ def test_interpolation_goes_from_one_task_to_another(name):
         torch.testing.assert_close(value[-1:], ends[1][key])
         torch.testing.assert_close(value[2], (ends[0][key][0] + ends[1][key][0]) / 2)
     assert learner.predict(batch.query_x.expand(5, -1, -1), between).shape == (5, 6, 1)
-    with pytest.raises(cavia.CaviaError, match=r"must be \[1, ...\], got \[5"):
+    with pytest.raises(cavia.CaviaError, match="from one task to one other, got 5 tasks"):
         learner.interpolate(between, ends[0], 3)
 
 
@@ -133,7 +133,7 @@ def test_the_start_is_a_copy_of_the_parameters():
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.add_(1)
-    assert all(torch.equal(fast[name], before[name]) for name in fast)
+    assert all(torch.equal(fast[name], before[name]) for name in fast.names)
     assert not any(value.requires_grad for value in fast.values())
 
 
@@ -155,8 +155,8 @@ def test_arrays_and_masks_of_other_types_are_named():
         learner.adapt(batch.support_x.numpy(), batch.support_y)
     with pytest.raises(cavia.CaviaError, match=r"mask must be of type torch\.bool"):
         learner.adapt(batch.support_x, batch.support_y, mask=torch.ones(4, 10))
-    with pytest.raises(cavia.CaviaError, match="CAVIA adapts context; fast holds weight"):
-        learner.predict(batch.query_x, {"weight": torch.zeros(4, 3)})
+    with pytest.raises(cavia.CaviaError, match="CAVIA adapts context; it was given weight"):
+        learner.predict(batch.query_x, cavia.Adapted({"weight": torch.zeros(4, 3)}))
 
 
 def test_a_task_without_points_stays_at_the_start():
@@ -171,7 +171,7 @@ def test_a_task_without_points_stays_at_the_start():
 @each_learner
 def test_saved_and_loaded_predicts_the_same(name, tmp_path):
     learner, batch = make(name), batch_of()
-    cavia.fit(learner, cavia.Sine(), 3, tasks_per_batch=2, progress=False, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), 3, tasks_per_batch=2, progress=False, validation=cavia.Validation(0))
     learner.save(tmp_path / "one.cavia")
     loaded = cavia.load(tmp_path / "one.cavia")
     assert type(loaded) is type(learner)
@@ -237,8 +237,7 @@ def test_a_model_of_ones_own(tmp_path):
     learner.task_losses(batch).mean().backward()
     assert learner.model.slope.grad is not None
     learner.save(tmp_path / "line.cavia")
-    with pytest.raises(cavia.CaviaError, match=r"model=Line"):
-        cavia.load(tmp_path / "line.cavia")
+    assert isinstance(cavia.load(tmp_path / "line.cavia").model, Line)  # because it is imported
     assert cavia.load(tmp_path / "line.cavia", model=Line()).inner_lr == 0.01
 
 

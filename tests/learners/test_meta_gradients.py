@@ -152,7 +152,7 @@ def test_a_batch_of_tasks_equals_one_task_at_a_time(preset):
     predictions = learner.predict(batch.query_x, together)
     for i, task in enumerate(batch.split(1)):
         alone = learner.adapt(task.support_x, task.support_y)
-        for name in together:
+        for name in together.names:
             torch.testing.assert_close(together[name][i : i + 1], alone[name], rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(predictions[i : i + 1], learner.predict(task.query_x, alone), rtol=1e-9, atol=1e-10)
 

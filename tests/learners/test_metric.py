@@ -88,7 +88,7 @@ def test_misuse_is_named():
         learner.adapt(x, y.float())
     with pytest.raises(cavia.CaviaError, match=r"labels must be from 0 to 2 \(ways=3\), got 0 to 3"):
         learner.adapt(x, y + (y == 2))
-    with pytest.raises(cavia.CaviaError, match=r"x .* holds 2 tasks but fast 4"):
+    with pytest.raises(cavia.CaviaError, match=r"x .* holds 2 tasks but what adapted 4"):
         learner.predict(query[:2], learner.adapt(x, y))
     with pytest.raises(cavia.CaviaError, match="ways must be at least 2, got 1"):
         cavia.ProtoNets(cavia.MLP(2, 5, context=0), ways=1)

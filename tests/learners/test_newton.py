@@ -141,4 +141,4 @@ def test_a_network_that_is_no_longer_finite_is_one_clear_error():
 def test_contexts_of_another_size_are_refused():
     learner, batch = make()
     with pytest.raises(cavia.CaviaError, match=r"must be \[4, 5\] for the 4 tasks"):
-        learner.predict(batch.query_x, {"context": torch.zeros(3, 5).double()})
+        learner.predict(batch.query_x, cavia.Adapted({"context": torch.zeros(3, 5).double()}))

@@ -1,5 +1,6 @@
 """`condition`: any module, unchanged at φ = 0, tasks apart, with every learner that makes sense."""
 
+import gc
 from collections import OrderedDict
 
 import pytest
@@ -185,6 +186,8 @@ def test_the_module_stays_as_it_was(case):
     model(inputs(2, 6), torch.ones(2, 3))
     assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items())
     assert {name: set(vars(layer)) for name, layer in module.named_modules()} == names
+    del model
+    gc.collect()
     assert not any(layer._forward_hooks for layer in module.modules())
 
 
@@ -247,7 +250,7 @@ def test_frozen_weights_stay_and_the_conditioning_learns():
     model = cavia.condition(module, at="0", context=4, example=torch.zeros(3, 1), freeze=True)
     learner = cavia.CAVIA(model, "mse", inner_lr=0.1)
     maps = {name: value.clone() for name, value in model.modulations.state_dict().items()}
-    cavia.fit(learner, cavia.Sine(), 5, progress=False, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), 5, progress=False, validation=cavia.Validation(0))
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert not any(torch.equal(maps[name], value) for name, value in model.modulations.state_dict().items())
     assert cavia.MAML(model, "mse").fast_names == ("modulations.0.weight", "context")
@@ -258,7 +261,7 @@ def test_a_conditioned_network_learns_sine_curves():
     module = nn.Sequential(nn.Linear(1, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))
     model = cavia.condition(module, at="0", how="concat", context=5, example=torch.zeros(3, 1))
     learner = cavia.CAVIA(model, "mse", inner_lr=1.0)
-    cavia.fit(learner, cavia.Sine(), 300, progress=False, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), 300, progress=False, validation=cavia.Validation(0))
     scores = cavia.evaluate(learner, cavia.Sine(), tasks=100).mean
     assert scores[1] < 0.6 * scores[0]
 

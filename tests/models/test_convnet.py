@@ -199,5 +199,5 @@ def test_pictures_of_another_shape_and_padding_are_refused():
 def test_predicting_with_norm_support_needs_what_adapt_returned():
     learner, batch = make("support")
     fast = learner.adapt(batch.support_x, batch.support_y)
-    with pytest.raises(cavia.CaviaError, match="fast must hold the statistics of the support points"):
-        learner.predict(batch.query_x, {"context": fast["context"]})
+    with pytest.raises(cavia.CaviaError, match="the statistics of the support points are missing"):
+        learner.predict(batch.query_x, cavia.Adapted({"context": fast["context"]}))

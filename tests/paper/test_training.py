@@ -12,10 +12,8 @@ from cavia.paper.catalogue import CATALOGUE, find
 from cavia.paper.experiment import Cell, Place
 from cavia.paper.methods import METHODS
 from cavia.paper.schema import CELL_FORMAT, CellResult
-from cavia.paper.training import fit_arguments, run_cell
+from cavia.paper.training import fit_arguments, fit_settings, run_cell
 from cavia.tensor_file import read_json
-from cavia.training.fit import fit
-from cavia.training.fit_policy import fit_policy
 from cavia.training.step import MetaStep
 from tests.paper.cells import folder_of, train
 
@@ -99,18 +97,19 @@ def test_settings_that_bear_the_name_of_an_argument_go_there(name):
     experiment = find(name)
     settings = experiment.sets["full"]
     cell = experiment.cells(settings, 1)[0]
-    train, arguments = fit_arguments(experiment, settings, cell)
-    assert train is (fit_policy if name.startswith(("fig6", "fig7")) else fit)
+    arguments = fit_arguments(fit_settings(experiment, settings, cell))
+    assert type(arguments["outer"]) is (cavia.TRPO if name.startswith(("fig6", "fig7")) else cavia.Adam)
     assert arguments["iterations"] == settings.iterations
     assert arguments["seed"] == 0
     assert arguments["minutes"] is None
-    assert fit_arguments(experiment, replace(settings, minutes=5.0), cell)[1]["minutes"] == 5.0
+    longer = fit_settings(experiment, replace(settings, minutes=5.0), cell)
+    assert fit_arguments(longer)["minutes"] == 5.0
 
 
 def test_arguments_of_policies_have_a_trust_region():
     settings = replace(find("fig7a").sets["full"], damping=1e-9, max_kl=0.5)
-    _, arguments = fit_arguments(find("fig7a"), settings, CELL)
-    assert (arguments["region"].damping, arguments["region"].max_kl) == (1e-9, 0.5)
+    arguments = fit_arguments(fit_settings(find("fig7a"), settings, CELL))
+    assert (arguments["outer"].damping, arguments["outer"].max_kl) == (1e-9, 0.5)
 
 
 @pytest.mark.parametrize("name", METHODS)

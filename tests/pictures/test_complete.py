@@ -19,7 +19,8 @@ def learner():
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 3, hidden=(24, 24), context=8), "mse", inner_lr=1.0, inner_steps=3)
     plain = cavia.Completion(np.broadcast_to(colours, (40, SIZE, SIZE, 3)), SIZE)
-    cavia.fit(learner, plain, 200, tasks_per_batch=8, query=16, lr=5e-3, validation_tasks=0, progress=False)
+    cavia.fit(learner, plain, 200, tasks_per_batch=8, query=16, outer=cavia.Adam(lr=5e-3),
+              validation=cavia.Validation(0), progress=False)  # fmt: skip
     return learner
 
 

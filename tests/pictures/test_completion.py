@@ -115,7 +115,7 @@ def test_a_path_is_read_at_the_size_asked_for(tmp_path, pixels, monkeypatch):
 def test_a_run_says_which_pictures_it_was_trained_on(tmp_path, pixels):
     family = cavia.Completion(pixels, size=SIZE, order="ordered")
     learner = cavia.CAVIA(cavia.MLP(2, 3, hidden=(8,), context=4), "mse")
-    cavia.fit(learner, family, iterations=2, query=0, validation_tasks=2, run_dir=tmp_path, progress=False)
+    cavia.fit(learner, family, iterations=2, query=0, validation=cavia.Validation(2), run_dir=tmp_path, progress=False)
     written = json.loads((tmp_path / "config.json").read_text())["family"]
     images = {"source": "array", "train": 32, "val": 4, "test": 4}
     assert written == {"class": "Completion", "settings": {"images": images, "size": SIZE, "order": "ordered"}}

@@ -42,8 +42,8 @@ def test_what_was_put_comes_back_in_the_order_asked_for(store, path, ids):
     store.close()
     names = list(ids) if isinstance(ids, list) else ids.tolist()
     with cavia.ContextStore(path) as again:
-        assert torch.equal(again.get(ids), contexts)
-        assert torch.equal(again.get(names[::-1] + names[:1]), contexts[[3, 2, 1, 0, 0]])
+        assert torch.equal(again.get(ids).context, contexts)
+        assert torch.equal(again.get(names[::-1] + names[:1]).context, contexts[[3, 2, 1, 0, 0]])
         assert sorted(again.ids) == sorted(names)
         assert len(again) == 4
         assert names[0] in again
@@ -54,8 +54,8 @@ def test_what_was_put_comes_back_in_the_order_asked_for(store, path, ids):
 def test_every_floating_type_comes_back_to_the_bit(store, dtype):
     contexts = torch.randn(20, 7).to(dtype)
     store.put(range(20), contexts[:, :].t().contiguous().t())  # not contiguous
-    assert torch.equal(store.get(range(20)), contexts)
-    assert store.get([]).shape == (0, 7)
+    assert torch.equal(store.get(range(20)).context, contexts)
+    assert store.get([]).context.shape == (0, 7)
     assert store.nearest([3], 2)[0][0][1] == pytest.approx(
         min((contexts.double() - contexts[3].double()).norm(dim=1).sort().values[1:].tolist())
     )
@@ -92,7 +92,9 @@ def test_the_store_behaves_like_a_dictionary(tmp_path_factory, actions, strings)
                 assert found == expected
             assert len(store) == len(expected)
             assert set(store.ids) == set(expected)
-        assert store.get(list(expected))[:, 0].tolist() == list(expected.values()) if expected else not store.ids
+        assert (
+            store.get(list(expected)).context[:, 0].tolist() == list(expected.values()) if expected else not store.ids
+        )
 
 
 def test_missing_ids_are_named_and_counted(store):
@@ -121,7 +123,11 @@ def test_missing_ids_are_named_and_counted(store):
         ([2**63], torch.zeros(1, 2), "64 bits, got 9223372036854775808"),
         (["\ud800"], torch.zeros(1, 2), "valid Unicode"),
         ("a", torch.zeros(1, 2), r"got the single id 'a'; give \['a'\]"),
-        (["a"], {"context": torch.zeros(1, 2), "layer.weight": torch.zeros(1, 2)}, "'context', 'layer.weight'"),
+        (
+            ["a"],
+            cavia.Adapted({"context": torch.zeros(1, 2), "layer.weight": torch.zeros(1, 2)}),
+            "'context', 'layer.weight'",
+        ),
     ],
 )
 def test_what_cannot_be_stored_is_refused_and_nothing_is(store, ids, contexts, message):
@@ -149,7 +155,7 @@ def test_empty_calls_do_nothing(store):
     store.put([], torch.zeros(0, 2))
     store.delete([])
     assert (len(store), store.ids, list(store.batches()), store.nearest(torch.zeros(2, 3))) == (0, [], [], [[], []])
-    assert store.get([]).shape[0] == 0
+    assert store.get([]).context.shape[0] == 0
 
 
 @pytest.mark.parametrize("strings", [False, True])
@@ -256,7 +262,7 @@ def test_a_store_belongs_to_one_version(path):
     with cavia.ContextStore(path, learner) as store:
         fast = learner.adapt(torch.rand(2, 5, 1), torch.rand(2, 5, 1))
         store.put(["a", "b"], fast)
-        assert torch.equal(store.get(["a", "b"]), fast["context"])
+        assert torch.equal(store.get(["a", "b"]).context, fast["context"])
         with pytest.raises(cavia.CaviaError, match=r"\[1, 3\]"):
             store.put(["c"], torch.zeros(1, 4))
         old = learner.version

@@ -157,7 +157,7 @@ def test_a_limit_on_the_size_of_files_is_one_line(path):
                 store.put(range(5000), torch.zeros(5000, 50))
             except cavia.CaviaError as error:
                 print(error)
-            print(len(store), bool((store.get(range(100)) == 1).all()))
+            print(len(store), bool((store.get(range(100)).context == 1).all()))
     """
     message, rest = start(code, path).communicate()[0].splitlines()
     assert message.startswith(f"cannot use the store {path}") or "the disk is full" in message
@@ -178,7 +178,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(tmp_path):
         if os.geteuid() == 0:
             os.setuid(65534)  # root may write anywhere
         with cavia.ContextStore(sys.argv[1] + "/tasks.store") as store:
-            print(store.get(["a"]).tolist())
+            print(store.get(["a"]).context.tolist())
             for action in (lambda: store.put(["b"], torch.zeros(1, 2)),
                            lambda: cavia.ContextStore(sys.argv[1] + "/other.store", "version")):
                 try:

@@ -12,6 +12,7 @@ from cavia.pictures import datasets
 from cavia.pictures.faces import synthetic_faces
 from cavia.pictures.glyphs import synthetic_glyphs
 from cavia.tools.opening import is_policy, load_model, open_trained
+from tests.training.runs import fit
 
 FACES = synthetic_faces(train=6, val=4, test=4)
 GLYPHS = synthetic_glyphs(train=4, val=4, test=4, drawings=6)
@@ -27,11 +28,7 @@ def trained(folder, model, family, loss="mse", **sizes):
     """The folder of a run of one step."""
     torch.manual_seed(0)
     learner = cavia.CAVIA(model, loss)
-    cavia.fit(
-        learner, family, 1, tasks_per_batch=2, validation_tasks=0, run_dir=folder, progress=False, tensorboard=False,
-        **sizes,
-    )  # fmt: skip
-    learner.save(folder / "model.cavia")
+    fit(learner, family, 1, folder, tasks_per_batch=2, validation_tasks=0, progress=False, **sizes)
     return folder
 
 

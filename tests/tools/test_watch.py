@@ -10,10 +10,9 @@ import cavia.tools.watch
 from cavia.cli import main
 from cavia.tools.opening import open_policy
 from cavia.tools.watch import Watched
+from tests.training.runs import fit
 
-RUN = {
-    "tasks_per_batch": 2, "rollouts": 2, "every": 1, "validation_tasks": 2, "tensorboard": False, "progress": False,
-}  # fmt: skip
+RUN = {"tasks_per_batch": 2, "support": 2, "every": 1, "validation_tasks": 2, "progress": False}
 
 
 def train(env, folder):
@@ -21,8 +20,7 @@ def train(env, folder):
     torch.manual_seed(0)
     policy = cavia.GaussianPolicy(env.observations, env.actions, hidden=(8,), context=3)
     learner = cavia.CAVIA(policy, policy.loss, inner_lr=1.0)
-    cavia.fit_policy(learner, env, 1, run_dir=folder, **RUN)
-    learner.save(folder / "model.cavia")
+    fit(learner, env, 1, folder, **RUN)
     return folder
 
 
@@ -47,9 +45,9 @@ def test_watch_navigation(navigation, tmp_path, capsys, name, size):
 
 def test_a_policy_is_opened_with_its_environment(navigation):
     for path in (navigation, navigation / "model.cavia"):
-        learner, env, config = open_policy(path)
+        learner, env, rollouts, updates = open_policy(path)
         assert (type(env).__name__, env.horizon, learner.inner_lr) == ("Navigation", 6, 1.0)
-        assert (config["rollouts"], config["later_rate"]) == (2, 0.5)
+        assert (rollouts, updates.later_rate) == (2, 0.5)
 
 
 def test_the_same_task_is_watched_again(navigation):
@@ -106,7 +104,7 @@ def test_misuse_of_watch_is_one_line(navigation, tmp_path, capsys, monkeypatch, 
 def test_only_policies_can_be_watched(tmp_path, capsys):
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(4,), context=1), "mse")
-    cavia.fit(learner, cavia.Sine(), 1, run_dir=tmp_path, progress=False, validation_tasks=0)
+    cavia.fit(learner, cavia.Sine(), 1, run_dir=tmp_path, progress=False, validation=cavia.Validation(0))
     learner.save(tmp_path / "model.cavia")
     assert main(["watch", str(tmp_path)]) == 2
     assert "is not the run of a policy" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import torch
 
 import cavia
 from cavia.envs.base import Step, TaskEnv
+from tests.training.runs import fit
 
 
 def make(method="CAVIA", env=None, hidden=(8,), **arguments):
@@ -15,9 +16,9 @@ def make(method="CAVIA", env=None, hidden=(8,), **arguments):
 
 
 def train(learner, iterations, run_dir=None, env=None, **changes):
-    settings = {"every": 3, "tasks_per_batch": 4, "rollouts": 3, "validation_tasks": 4, "progress": False}
+    settings = {"every": 3, "tasks_per_batch": 4, "support": 3, "validation_tasks": 4, "progress": False}
     env = env or cavia.envs.Navigation(horizon=10)
-    return cavia.fit_policy(learner, env, iterations, run_dir=run_dir, tensorboard=False, **settings | changes)
+    return fit(learner, env, iterations, run_dir, **settings | changes)
 
 
 class Bandit(TaskEnv):

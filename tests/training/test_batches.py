@@ -6,17 +6,16 @@ import pytest
 import torch
 
 import cavia
-from cavia.training import fit as fitting
-from cavia.training.batches import Batches, batches_ahead
-from cavia.training.settings import FitSettings
+from cavia.training import batches as batching, run as running
+from cavia.training.batches import TaskFeed, batches_ahead
+from cavia.training.feed import Sizes
+from cavia.training.several import Steps
 from cavia.training.step import MetaStep
 from tests.training.runs import assert_same, lines, make, train, weights
 
-CPU = torch.device("cpu")
-
 
 def settings(tasks=3, support=4, query=5):
-    return FitSettings(tasks, support, query, 1e-3, 1.0, 5000, 0.0, None, 0, 500, 0, query)
+    return Sizes(tasks, support, query)
 
 
 def drawn(batches, count):
@@ -34,7 +33,10 @@ def same(a, b):
 
 
 def new(ahead, seed=0):
-    return Batches(cavia.Sine(), settings(), torch.Generator().manual_seed(seed), ahead, CPU)
+    feed = TaskFeed(make(), cavia.Sine(), 3, 4, 5)
+    feed.generator = torch.Generator().manual_seed(seed)
+    feed.ahead = feed.used = ahead
+    return feed
 
 
 def test_batches_are_the_parts_of_what_is_drawn_at_once():
@@ -107,7 +109,7 @@ def test_a_lengthened_run_goes_on_to_the_bit(tmp_path, length):
 
 def test_a_run_of_an_earlier_version_goes_on_with_batches_drawn_alone(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "batches_ahead", lambda *_: 1)
+        patch.setattr(batching, "batches_ahead", lambda *_: 1)
         train(make(), 10, tmp_path / "part")
         whole = make()
         train(whole, 20, tmp_path / "whole")
@@ -120,30 +122,30 @@ def test_a_run_of_an_earlier_version_goes_on_with_batches_drawn_alone(tmp_path, 
 
 @pytest.mark.usefixtures("compiler")
 def test_steps_of_a_slow_loop_are_taken_one_by_one(monkeypatch):
-    monkeypatch.setattr(fitting, "MOMENT", 0.0)
+    monkeypatch.setattr(running, "MOMENT", 0.0)
     taken = []
-    steps = fitting.Steps.__call__
+    steps = Steps.__call__
 
     def noted(self, block, start, rates):
         taken.append(len(rates))
         return steps(self, block, start, rates)
 
-    monkeypatch.setattr(fitting.Steps, "__call__", noted)
+    monkeypatch.setattr(Steps, "__call__", noted)
     train(make(), 6, compile=True)
     assert taken == [1] * 6
 
 
 @pytest.mark.usefixtures("compiler")
 def test_a_compiled_run_takes_many_steps_at_once_and_goes_on_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "MOMENT", 60.0)
+    monkeypatch.setattr(running, "MOMENT", 60.0)
     taken = []
-    steps = fitting.Steps.__call__
+    steps = Steps.__call__
 
     def noted(self, block, start, rates):
         taken.append(len(rates))
         return steps(self, block, start, rates)
 
-    monkeypatch.setattr(fitting.Steps, "__call__", noted)
+    monkeypatch.setattr(Steps, "__call__", noted)
     rates = {"lr_decay": 0.5, "lr_decay_every": 8, "cooldown": 0.5, "compile": True, "every": 25}
     whole, plain = make(), make()
     train(whole, 120, tmp_path / "whole", **rates)

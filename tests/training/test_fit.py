@@ -9,7 +9,7 @@ import cavia
 from cavia.tasks.batch import seeded_generator
 from cavia.tensor_file import read_tensors
 from cavia.training.progress import Progress
-from tests.training.runs import assert_same, make, train, weights
+from tests.training.runs import assert_same, fit, make, train, weights
 
 
 def test_training_lowers_the_error():
@@ -76,7 +76,7 @@ def test_several_numbers_of_support_points_are_drawn_in_turn():
             seen.append((split, support))
             return super().sample(tasks, support, query, generator, split)
 
-    cavia.fit(make(), Watched(), 30, support=(3, 5), every=30, progress=False, validation_tasks=4)
+    fit(make(), Watched(), 30, support=(3, 5), every=30, progress=False, validation_tasks=4)
     assert {support for split, support in seen if split == "train"} == {3, 5}
     assert sorted(support for split, support in seen if split == "val") == [3, 5]
 
@@ -91,9 +91,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_last_good_checkp
             return batch if Broken.calls <= 14 else cavia.TaskBatch(*[batch.support_x * float("inf")] * 4)
 
     learner = make("MAML", inner_lr=0.25)
-    settings = {"every": 10, "tasks_per_batch": 4, "validation_tasks": 0, "progress": False, "tensorboard": False}
+    settings = {"every": 10, "tasks_per_batch": 4, "validation_tasks": 0, "progress": False}
     with pytest.raises(cavia.Diverged, match=r"MAML with inner_lr 0\.25: the loss is nan at iteration 15"):
-        cavia.fit(learner, Broken(), 30, run_dir=tmp_path, **settings)
+        fit(learner, Broken(), 30, run_dir=tmp_path, **settings)
     tensors, description = read_tensors(tmp_path / "checkpoint.safetensors")
     assert description["iteration"] == 10
     assert all(tensor.isfinite().all() for tensor in tensors.values())
@@ -150,7 +150,7 @@ def test_failed_compilation_falls_back_and_says_why(monkeypatch):
         raise RuntimeError("no C++ compiler found\nand more")
 
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", broken)
-    monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
+    monkeypatch.setattr("cavia.training.adam.WORTH_COMPILING", 10)
     learner, other = make(), make()
     with pytest.warns(UserWarning, match="runs uncompiled: no C"):
         train(learner, 10, compile="auto")
@@ -173,19 +173,19 @@ class OwnNetwork(cavia.MLP):
     ids=["network", "loss"],
 )
 def test_own_code_is_compiled_only_when_told(network, loss, message, monkeypatch):
-    monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 10)
+    monkeypatch.setattr("cavia.training.adam.WORTH_COMPILING", 10)
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", None)  # not to be called
     with pytest.warns(UserWarning, match=message):
         train(cavia.CAVIA(network, loss), 10, compile="auto")
 
 
 def test_convolutions_are_not_compiled_by_themselves(monkeypatch):
-    monkeypatch.setattr("cavia.training.fit.WORTH_COMPILING", 2)
+    monkeypatch.setattr("cavia.training.adam.WORTH_COMPILING", 2)
     compiled = []
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx_inner", lambda *graph: compiled.append(graph))
     glyphs = cavia.Episodes(cavia.synthetic_glyphs(4, 4, 4, 4), ways=2, shots=1, queries=1, channels=1)
     learner = cavia.CAVIA(cavia.ConvNet(2, 4, 28, 1, context=2), "cross_entropy")
-    cavia.fit(learner, glyphs, 2, tasks_per_batch=2, validation_tasks=0, progress=False)
+    fit(learner, glyphs, 2, tasks_per_batch=2, validation_tasks=0, progress=False)
     assert not compiled
 
 
@@ -198,6 +198,6 @@ def test_plain_lines_without_a_terminal(capsys):
 
 def test_tensorboard_events_are_written(tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    settings = {"every": 5, "tasks_per_batch": 4, "validation_tasks": 0, "progress": False}
-    cavia.fit(make(), cavia.Sine(), 10, run_dir=tmp_path, **settings)
+    validation = cavia.Validation(tasks=0, every=5)
+    cavia.fit(make(), cavia.Sine(), 10, tasks_per_batch=4, validation=validation, progress=False, run_dir=tmp_path)
     assert list((tmp_path / "tensorboard").glob("events.*"))

@@ -113,25 +113,27 @@ def test_a_folder_of_another_environment_is_refused(tmp_path):
     with pytest.raises(cavia.CaviaError, match="horizon is 10 there and 9 here"):
         train(make(), 3, tmp_path, Navigation(horizon=9))
     with pytest.raises(cavia.CaviaError, match=r"max_kl is 0\.01 there and 0\.1 here"):
-        train(make(), 3, tmp_path, region=cavia.TrustRegion(max_kl=0.1))
+        train(make(), 3, tmp_path, outer=cavia.TRPO(max_kl=0.1))
 
 
 @pytest.mark.parametrize("method", ["CAVIA", "MAML"])
 @pytest.mark.parametrize("first_order", [False, True])
 def test_a_discrete_environment_is_learned(method, first_order):
     learner, env = make(method, Bandit(), inner_lr=2.0, first_order=first_order), Bandit()
-    train(learner, 25, env=env, tasks_per_batch=6, rollouts=10, region=cavia.TrustRegion(max_kl=0.05))
-    found = cavia.evaluate_returns(learner, env, tasks=6, rollouts=30, steps=1)
-    before, after = found.sampled.mean.tolist()
+    train(learner, 25, env=env, tasks_per_batch=6, support=10, outer=cavia.TRPO(max_kl=0.05))
+    sampled, likeliest = cavia.evaluate(
+        learner, env, tasks=6, support=30, steps=1, metric=["return", "likeliest return"]
+    )
+    before, after = sampled.mean.tolist()
     assert after > before + 0.2
-    assert found.mean.scores.shape == (2, 6)
+    assert likeliest.scores.shape == (2, 6)
 
 
 def test_navigation_is_learned():
     learner, env = make(hidden=(32,), inner_lr=1.0), Navigation(horizon=30)
-    start = cavia.evaluate_returns(learner, env, tasks=16, rollouts=10, steps=1).sampled.mean
-    train(learner, 15, env=env, tasks_per_batch=10, rollouts=10, region=cavia.TrustRegion(hvp_every=5))
-    end = cavia.evaluate_returns(learner, env, tasks=16, rollouts=10, steps=1).sampled.mean
+    start = cavia.evaluate(learner, env, tasks=16, support=10, steps=1).mean
+    train(learner, 15, env=env, tasks_per_batch=10, support=10, outer=cavia.TRPO(hvp_every=5))
+    end = cavia.evaluate(learner, env, tasks=16, support=10, steps=1).mean
     assert end[1] > start[1] + 2
     assert end[1] > end[0]
 
@@ -141,7 +143,7 @@ def test_the_same_seed_gives_the_same_run_and_settings_matter():
     train(first, 2)
     train(again, 2)
     assert_same(weights(first), weights(again))
-    for changes in ({"seed": 1}, {"discount": 0.5}, {"trace": 0.5}, {"rollouts": 4}):
+    for changes in ({"seed": 1}, {"discount": 0.5}, {"trace": 0.5}, {"support": 4}, {"query": 2}):
         other = make()
         train(other, 2, **changes)
         assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True)), changes
@@ -156,9 +158,11 @@ def test_several_inner_steps_collect_episodes_before_each(tmp_path, monkeypatch)
 
 def test_a_later_rate_scales_the_updates_after_the_first():
     learner, env = make("MAML", inner_lr=0.5), Navigation(horizon=10)
-    whole, halved = (cavia.evaluate_returns(learner, env, 4, 3, 3, later_rate=rate) for rate in (1.0, 0.5))
-    assert torch.equal(whole.sampled.scores[:2], halved.sampled.scores[:2])
-    assert not torch.equal(whole.sampled.scores[2], halved.sampled.scores[2])
+    whole, halved = (
+        cavia.evaluate(learner, env, 4, 3, steps=3, updates=cavia.Updates(later_rate=rate)) for rate in (1.0, 0.5)
+    )
+    assert torch.equal(whole.scores[:2], halved.scores[:2])
+    assert not torch.equal(whole.scores[2], halved.scores[2])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_what_does_not_fit_the_environment_is_refused(learner, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rollouts": 0}, "rollouts must be at least 1, got 0"),
+        ({"support": 0}, "support must be at least 1, got 0"),
         ({"discount": 1.5}, "discount must be from 0 to 1, got 1.5"),
         ({"minutes": -1}, "minutes must be above 0"),
         ({"every": 0}, "every must be at least 1, got 0"),

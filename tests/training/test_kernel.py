@@ -10,7 +10,7 @@ from cavia.kernels import build
 from cavia.kernels.choice import using
 from cavia.pictures.glyphs import synthetic_glyphs
 from tests.training import policies
-from tests.training.runs import assert_same, lines, weights
+from tests.training.runs import assert_same, fit, lines, weights
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,7 @@ def make(method="CAVIA", context=4):
 
 
 def train(learner, family, iterations, run_dir=None):
-    return cavia.fit(
-        learner, family, iterations, tasks_per_batch=2, every=2, validation_tasks=2, run_dir=run_dir,
-        tensorboard=False, progress=False,
-    )  # fmt: skip
+    return fit(learner, family, iterations, run_dir, tasks_per_batch=2, every=2, validation_tasks=2, progress=False)
 
 
 def recorded(folder):
@@ -98,7 +95,7 @@ def test_without_a_compiler_a_fused_run_says_what_to_do(tmp_path, family, monkey
 
 def test_a_run_of_another_network_has_no_entry(tmp_path):
     learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=2), "mse")
-    cavia.fit(learner, cavia.Sine(), 2, run_dir=tmp_path, tensorboard=False, progress=False, validation_tasks=2)
+    fit(learner, cavia.Sine(), 2, run_dir=tmp_path, progress=False, validation_tasks=2)
     assert recorded(tmp_path) is None
 
 

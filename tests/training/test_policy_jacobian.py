@@ -12,7 +12,7 @@ from cavia.learners.acting import MetaBatch, Points
 from cavia.models.policy import Policy
 from cavia.training.jacobian import AutogradJacobian
 from cavia.training.policy_jacobian import PolicyJacobian
-from cavia.training.trpo import TRPO, TrustRegion
+from cavia.training.trpo import TRPO, TRPOStep
 
 GAUSSIAN = partial(cavia.GaussianPolicy, 3, 2, std=0.7)
 CATEGORICAL = partial(cavia.CategoricalPolicy, 3, 4)
@@ -162,9 +162,9 @@ def others():
 def test_other_learners_are_left_to_autograd(name):
     learner = others()[name].double()
     assert not PolicyJacobian.applies_to(learner)
-    assert TRPO(learner).jacobian is AutogradJacobian
+    assert TRPOStep(learner).jacobian is AutogradJacobian
     if name != "a loss of one's own":
-        assert TRPO(learner)(episodes(learner.model)).kl > 0
+        assert TRPOStep(learner)(episodes(learner.model))["kl"] > 0
 
 
 @pytest.mark.parametrize("hvp_every", [1, 3])
@@ -174,7 +174,7 @@ def test_a_whole_step_equals_that_by_autograd(method, kind, hvp_every):
     found = []
     for closed_form in (True, False):
         learner = make(method, kind)
-        trpo = TRPO(learner, TrustRegion(hvp_every=hvp_every, cg_iterations=5, chunk=2), closed_form)
+        trpo = TRPOStep(learner, TRPO(hvp_every=hvp_every, cg_iterations=5, chunk=2), closed_form)
         assert trpo.jacobian is (PolicyJacobian if closed_form else AutogradJacobian)
         taken = trpo(episodes(learner.model, 2, count=30))
         found.append((taken, torch.cat([value.detach().flatten() for value in learner.parameters()])))

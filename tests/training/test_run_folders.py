@@ -14,7 +14,7 @@ import cavia
 from cavia.tensor_file import read_tensors
 from cavia.training.progress import Progress
 from cavia.training.step import MetaStep
-from tests.training.runs import assert_same, lines, make, train, weights
+from tests.training.runs import assert_same, fit, lines, make, train, weights
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def die(descriptor):
 files.os.fsync = die
 torch.manual_seed(0)
 learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=2), "mse")
-cavia.fit(learner, cavia.Sine(), 40, run_dir=sys.argv[1], every=10, tasks_per_batch=4, validation_tasks=20,
-          progress=False, compile=False, tensorboard=False)
+cavia.fit(learner, cavia.Sine(), 40, run_dir=cavia.RunFolder(sys.argv[1], events=False), tasks_per_batch=4,
+          validation=cavia.Validation(20, every=10), progress=False, outer=cavia.Adam(compile=False))
 """
 
 
@@ -199,9 +199,9 @@ def cooled(folder, iterations):
     with torch.no_grad():
         for value in learner.parameters():
             value.fill_(0.1)
-    cavia.fit(
+    fit(
         learner, cavia.Sine(), iterations, tasks_per_batch=3, cooldown=0.5, every=7, validation_tasks=0,
-        run_dir=folder, tensorboard=False, progress=False,
+        run_dir=folder, progress=False,
     )  # fmt: skip
     return learner
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import cavia
 from cavia.compiler.vectors import vectors
-from cavia.training.batches import Block
+from cavia.training.batches import TaskBlock
 from cavia.training.several import Loop, Steps
 from cavia.training.step import MetaStep
 
@@ -46,7 +46,7 @@ def new(method="CAVIA", outputs=1, loss="mse", kind=torch.float32, **arguments):
 def taken(learner, block, compiled, clip=1.0):
     """Losses and weights after all steps, in two calls."""
     step = MetaStep(learner, lr=1.0, clip=clip, compiled=compiled)
-    take = Loop(step, M) if compiled else (lambda tasks, *rest: Steps(step)(Block(tasks, M), *rest))
+    take = Loop(step, M) if compiled else (lambda tasks, *rest: Steps(step)(TaskBlock(tasks, M), *rest))
     losses = torch.cat([take(block, 0, RATES[:2]), take(block, 2, RATES[2:])])
     assert step.count.item() == M
     assert step.lr.item() == pytest.approx(RATES[-1])
@@ -87,10 +87,10 @@ def test_what_cannot_loop_takes_its_steps_one_by_one(monkeypatch):
     steps = Steps(MetaStep(new(), lr=0.01, compiled=True))
     monkeypatch.setattr("cavia.compiler.looping.while_loop_op", None)
     assert steps.loops
-    found = steps(Block(sine_block(), M), 0, RATES)
+    found = steps(TaskBlock(sine_block(), M), 0, RATES)
     assert not steps.loops
     assert steps.step.compiled
-    torch.testing.assert_close(found, Steps(MetaStep(new(), lr=0.01))(Block(sine_block(), M), 0, RATES))
+    torch.testing.assert_close(found, Steps(MetaStep(new(), lr=0.01))(TaskBlock(sine_block(), M), 0, RATES))
 
 
 def test_only_whole_compiled_steps_loop():

@@ -1,12 +1,15 @@
 """TRPO through the inner steps against a computation task by task, in float64."""
 
+from types import SimpleNamespace as Taken
+
 import pytest
 import torch
 
 import cavia
 from cavia.learners.acting import MetaBatch, Points
-from cavia.training.jacobian import adapted
-from cavia.training.trpo import TRPO, TrustRegion, conjugate_gradients
+from cavia.training.jacobian import adapted_predictions
+from cavia.training.surrogate import flat
+from cavia.training.trpo import TRPO, TRPOStep, conjugate_gradients
 from tests.reference_rl import TaskByTask
 
 METHODS = {
@@ -36,7 +39,7 @@ def make(method, updates=1):
 
 
 def shifted(trpo, vector):
-    trpo._assign(trpo._flat(trpo.parameters).detach() + vector)
+    trpo._assign(flat(trpo.parameters).detach() + vector)
 
 
 def product(trpo, batch, vector):
@@ -48,7 +51,7 @@ def product(trpo, batch, vector):
 @pytest.mark.parametrize("method", METHODS)
 def test_gradient_kl_and_products_equal_those_task_by_task(method, updates, closed_form):
     learner, batch = make(method, updates)
-    trpo, reference = TRPO(learner, closed_form=closed_form), TaskByTask(learner, batch)
+    trpo, reference = TRPOStep(learner, closed_form=closed_form), TaskByTask(learner, batch)
     gradient, loss, old = trpo.gradient([batch])
     assert loss == pytest.approx(reference.surrogate(reference.weights).item(), rel=1e-10)
     assert torch.allclose(gradient, reference.gradient(reference.surrogate), rtol=1e-8, atol=1e-12)
@@ -65,11 +68,11 @@ def test_gradient_kl_and_products_equal_those_task_by_task(method, updates, clos
 @pytest.mark.parametrize("method", METHODS)
 def test_the_product_equals_finite_differences_of_the_kl_gradient(method):
     learner, batch = make(method)
-    trpo = TRPO(learner)
-    old = adapted(learner, batch).detach()
+    trpo = TRPOStep(learner)
+    old = adapted_predictions(learner, batch).detach()
 
     def kl_gradient():
-        new = adapted(learner, batch)
+        new = adapted_predictions(learner, batch)
         weight = batch.query.mask / batch.query.mask.sum(1, keepdim=True) / len(batch)
         found = torch.autograd.grad((trpo.policy.kl(old, new) * weight).sum(), trpo.parameters)
         return torch.cat([value.flatten() for value in found])
@@ -88,7 +91,7 @@ def test_the_product_equals_finite_differences_of_the_kl_gradient(method):
 
 def test_the_meta_gradient_equals_finite_differences():
     learner, batch = make("CAVIA")
-    trpo = TRPO(learner)
+    trpo = TRPOStep(learner)
     gradient, _, old = trpo.gradient([batch])
     vector, step = torch.randn_like(gradient), 1e-6
     shifted(trpo, step * vector)
@@ -113,7 +116,8 @@ def test_chunks_change_nothing(method):
     results = []
     for chunk in (None, 1, 2):
         learner, batch = make(method)
-        taken = TRPO(learner, TrustRegion(chunk=chunk, cg_iterations=4))(batch)  # more would amplify rounding
+        # more iterations would amplify rounding
+        taken = Taken(**TRPOStep(learner, TRPO(chunk=chunk, cg_iterations=4))(batch))
         results.append((taken.kl, taken.gain, torch.cat([p.flatten() for p in learner.parameters()])))
     for kl, gain, parameters in results[1:]:
         assert kl == pytest.approx(results[0][0], rel=1e-5)
@@ -126,9 +130,9 @@ def test_chunks_change_nothing(method):
 def test_a_step_gains_and_stays_in_the_region(method, hvp_every):
     learner, batch = make(method)
     before = torch.cat([p.flatten() for p in learner.parameters()]).detach()
-    trpo = TRPO(learner, TrustRegion(hvp_every=hvp_every))
+    trpo = TRPOStep(learner, TRPO(hvp_every=hvp_every))
     _, _, old = trpo.gradient([batch])
-    taken = trpo(batch)
+    taken = Taken(**trpo(batch))
     assert taken.gain > 0
     assert 0 < taken.kl <= 0.01
     assert 0 < taken.share <= 1
@@ -140,7 +144,7 @@ def test_without_a_better_step_the_parameters_stay():
     learner, batch = make("CAVIA")
     batch.query.y[..., -1] = 0.0  # no advantage anywhere: nothing to gain
     before = [p.clone() for p in learner.parameters()]
-    taken = TRPO(learner)(batch)
+    taken = Taken(**TRPOStep(learner)(batch))
     assert (taken.gain, taken.kl, taken.share) == (0.0, 0.0, 0.0)
     assert all(torch.equal(a, b) for a, b in zip(before, learner.parameters(), strict=True))
 
@@ -149,7 +153,7 @@ def test_a_task_whose_episodes_are_all_over_does_no_harm():
     learner, batch = make("CAVIA")
     batch.support[0].mask[1] = False
     batch.query.mask[2] = False
-    assert TRPO(learner)(batch).kl > 0
+    assert TRPOStep(learner)(batch)["kl"] > 0
     assert all(p.isfinite().all() for p in learner.parameters())
 
 
@@ -164,4 +168,4 @@ def test_a_task_whose_episodes_are_all_over_does_no_harm():
 )
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(cavia.CaviaError, match=message):
-        TrustRegion(**changes)
+        TRPO(**changes)

@@ -53,16 +53,16 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _evaluate_policy(options: argparse.Namespace) -> None:
-    from cavia.evaluation.returns import evaluate_returns
+    from cavia.evaluation.evaluate import LIKELIEST, RETURN, evaluate
     from cavia.tools.opening import open_policy
 
-    learner, env, config = open_policy(options.model)
+    learner, env, rollouts, updates = open_policy(options.model)
     tasks = options.tasks or 40
-    steps = learner.inner_steps if options.steps is None else options.steps
-    of_run = {name: config[name] for name in ("rollouts", "discount", "trace", "later_rate")}
-    returns = evaluate_returns(learner, env, tasks, steps=steps, seed=options.seed, **of_run)
-    print(f"{tasks} tasks, {config['rollouts']} episodes each, sampled actions\n{returns.sampled}")
-    print(f"the same with mean actions\n{returns.mean}")
+    sampled, likeliest = evaluate(
+        learner, env, tasks, rollouts, None, options.steps, options.seed, metric=[RETURN, LIKELIEST], updates=updates
+    )
+    print(f"{tasks} tasks, {rollouts} episodes each, sampled actions\n{sampled}")
+    print(f"the same with mean actions\n{likeliest}")
 
 
 def _complete(options: argparse.Namespace) -> None:

@@ -73,9 +73,9 @@ def _adapt(options: argparse.Namespace) -> None:
 
     keep_apart(options.out, options.model, options.table)
     model = load_table_model(options.model)
-    names, fast, left_out = model.adapt(options.table, options.steps)
+    names, adapted, left_out = model.adapt(options.table, options.steps)
     with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
-        store.put(names, fast)
+        store.put(names, adapted)
         count = len(store)
     note = f" ({left_out} rows without a target were left out)" if left_out else ""
     print(f"{len(names)} tasks adapted{note}; written: {options.out}, which holds {count} contexts")

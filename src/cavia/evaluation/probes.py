@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
 
 
 def contexts(learner: Learner, batch: TaskBatch, steps: int) -> Tensor:
     """The adapted context of every task, [T, C]: the task embedding."""
-    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps)["context"]
+    return learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps).context
 
 
 def context_gradient_norms(learner: Learner, batch: TaskBatch) -> Tensor:
@@ -18,10 +19,12 @@ def context_gradient_norms(learner: Learner, batch: TaskBatch) -> Tensor:
     start = learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps=0)
 
     def summed_loss(context: Tensor) -> Tensor:
-        prediction = learner.predict(batch.support_x, start | {"context": context})
+        prediction = learner.respond(
+            batch.support_x, Adapted.of({**start.parameters, CONTEXT: context}, start.statistics)
+        )
         return learner.mean_loss(prediction, batch.support_y, batch.support_mask).sum()
 
-    return torch.func.grad(summed_loss)(start["context"]).norm(dim=1).detach()
+    return torch.func.grad(summed_loss)(start.context).norm(dim=1).detach()
 
 
 def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:

@@ -1,6 +1,6 @@
-"""Returns on unseen tasks after every number of updates."""
+"""Returns of a policy on unseen tasks after every number of updates."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,59 +8,56 @@ from torch import Tensor
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import collect
 from cavia.errors import require_at_least
-from cavia.evaluation.evaluate import Evaluation, device_of
-from cavia.learners.acting import actor, adapt_in, check_fits
+from cavia.evaluation.evaluate import LIKELIEST, RETURN, Evaluation, device_of
+from cavia.learners.acting import Stage, Updates, actor, adapt_in, check_fits
+from cavia.learners.adapted import Adapted
+from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
-from cavia.learners.inner import Fast
 from cavia.tasks.batch import seeded_generator
 
 
-class Returns(NamedTuple):
-    """The mean return of each task's episodes after 0 … S updates.
-
-    sampled: with random actions of the policy, scores [S + 1, T]
-    mean:    with its likeliest actions; the updates are those of `sampled`
-    tasks:   [T, ...]
-    fast:    after the last update, name → [T, ...]
-    """
-
-    sampled: Evaluation
-    mean: Evaluation
-    tasks: Tensor
-    fast: Fast
-
-
-def evaluate_returns(
-    learner: GradientLearner,
+def returns(
+    learner: Learner,
     env: TaskEnv,
-    tasks: int = 40,
-    rollouts: int = 20,
-    steps: int = 2,
-    discount: float = 0.95,
-    trace: float = 1.0,
-    later_rate: float = 1.0,
-    seed: int = 0,
-    split: str = "test",
-) -> Returns:
-    """Adapt to `tasks` tasks of the split by `steps` updates, each on `rollouts` new episodes, and score every stage.
-
-    discount, trace: γ and λ of the advantages.
-    later_rate: factor of the inner rate after the first update; the paper halves MAML's.
-    """
+    tasks: int,
+    support: int,
+    query: int,
+    steps: int,
+    seed: int,
+    split: str,
+    chunk: int | None,
+    metrics: Sequence[str],
+    updates: Updates,
+) -> list[Evaluation]:
+    """`evaluate` in an environment: an evaluation for each metric, all of the same updates."""
     check_fits(learner, env)
-    for name, value, least in (("tasks", tasks, 1), ("rollouts", rollouts, 1), ("steps", steps, 0)):
-        require_at_least(name, value, least)
+    assert isinstance(learner, GradientLearner)  # or check_fits raises
+    for name, value in (("support", support), ("query", query)):
+        require_at_least(name, value, 1)
     generator = seeded_generator(seed, f"returns {split}")
     drawn = env.sample_tasks(tasks, generator, split).to(device_of(learner))
-    stages = adapt_in(learner, env, drawn, rollouts, steps, generator, discount, trace, later_rate)
-    sampled = [stage.episodes.returns for stage in stages]
-    mean = [
-        collect(env, drawn, actor(learner, stage.fast, generator, mean=True), rollouts, generator).returns
-        for stage in stages
+    parts = []  # of each chunk: metric → [S + 1, T], and what was adapted
+    for part in drawn.split(chunk or tasks):
+        stages = adapt_in(learner, env, part, support, steps, generator, updates, query)
+        scores = {RETURN: torch.stack([stage.episodes.returns for stage in stages])}
+        if LIKELIEST in metrics:
+            scores[LIKELIEST] = _likeliest(learner, env, part, stages, generator)
+        parts.append((scores, stages[-1].adapted))
+    adapted = Adapted.cat([part for _, part in parts]).to("cpu")
+    return [
+        Evaluation(name, torch.cat([scores[name] for scores, _ in parts], 1).cpu(), drawn.cpu(), adapted)
+        for name in metrics
     ]
-    return Returns(
-        Evaluation("return", torch.stack(sampled).cpu()),
-        Evaluation("return", torch.stack(mean).cpu()),
-        drawn.cpu(),
-        {name: value.cpu() for name, value in stages[-1].fast.items()},
+
+
+def _likeliest(
+    learner: GradientLearner, env: TaskEnv, tasks: Tensor, stages: Sequence[Stage], generator: torch.Generator
+) -> Tensor:
+    """Returns [S + 1, T] of the policy's likeliest actions, in as many episodes as each stage has."""
+    counts = [stage.episodes.rewards.shape[1] for stage in stages]
+    return torch.stack(
+        [
+            collect(env, tasks, actor(learner, stage.adapted, generator, mean=True), count, generator).returns
+            for stage, count in zip(stages, counts, strict=True)
+        ]
     )

@@ -10,10 +10,10 @@ from torch import Tensor
 from cavia.envs.advantages import advantages
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts, collect
-from cavia.errors import CaviaError, Diverged
+from cavia.errors import CaviaError, Diverged, require_positive
+from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
-from cavia.learners.inner import Fast
 from cavia.models.policy import Policy
 
 
@@ -88,7 +88,7 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
     if not isinstance(learner, GradientLearner):
         raise CaviaError(f"{type(learner).__name__} does not adapt by gradient; use cavia.CAVIA or cavia.MAML")
     if type(learner).forward is not Learner.forward:
-        raise CaviaError(f"{type(learner).__name__} has an outer loss of its own, TRPO has another; use cavia.MAML")
+        raise CaviaError(f"{type(learner).__name__} has an outer loss of its own, not a policy's; use cavia.MAML")
     policy, name = policy_of(learner), type(env).__name__
     if learner.loss != policy.loss:
         raise CaviaError(f"the loss of a {type(policy).__name__} is {policy.loss!r}, got {learner.loss!r}")
@@ -102,13 +102,13 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
 
 
 def actor(
-    learner: GradientLearner, fast: Fast, generator: torch.Generator, mean: bool = False
+    learner: GradientLearner, adapted: Adapted, generator: torch.Generator, mean: bool = False
 ) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean: take the likeliest action instead of a random one.
     """
-    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+    policy, dtype, fast = policy_of(learner), next(learner.parameters()).dtype, dict(adapted.items())
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
@@ -121,15 +121,34 @@ def actor(
     return act
 
 
+@dataclass(frozen=True)
+class Updates:
+    """How a policy's inner updates are made.
+
+    discount, trace: γ and λ of the advantages (GAE).
+    later_rate:      factor of the inner rate after the first update, in testing; the paper halves MAML's.
+    """
+
+    discount: float = 0.95
+    trace: float = 1.0
+    later_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, share in (("discount", self.discount), ("trace", self.trace)):
+            if not 0 <= share <= 1:
+                raise CaviaError(f"{name} must be from 0 to 1, got {share}")
+        require_positive("later_rate", self.later_rate)
+
+
 class Stage(NamedTuple):
     """T tasks after some number of updates.
 
-    fast:     name → [T, ...]
+    adapted:  the T tasks
     episodes: R of each task, with random actions of the policy at this stage
     points:   their steps, what the next update is made on
     """
 
-    fast: Fast
+    adapted: Adapted
     episodes: Rollouts
     points: Points
 
@@ -141,26 +160,25 @@ def adapt_in(
     rollouts: int,
     steps: int,
     generator: torch.Generator,
-    discount: float = 0.95,
-    trace: float = 1.0,
-    later_rate: float = 1.0,
+    updates: Updates | None = None,
+    query: int | None = None,
 ) -> list[Stage]:
     """The stages after 0 … steps updates to the tasks [T, ...], each update on `rollouts` new episodes of each task.
 
-    discount, trace: γ and λ of the advantages.
-    later_rate: factor of the inner rate after the first update; the paper halves MAML's in testing.
+    query: episodes after the last update, by default as many.
     """
-    dtype = next(learner.parameters()).dtype
-    fast = {name: value.detach() for name, value in learner.start(len(tasks)).items()}
+    dtype, updates = next(learner.parameters()).dtype, updates or Updates()
+    adapted = learner.start(len(tasks)).detach()
     stages: list[Stage] = []
     for step in range(steps + 1):
         if step:
             points = stages[-1].points
-            moved = learner.adapt(points.x, points.y, points.mask, steps=1, fast=fast)
-            share = later_rate if step > 1 else 1.0  # an update is proportional to its rate
-            fast = {name: torch.lerp(value, moved[name], share) for name, value in fast.items()}
-            if not all(value.isfinite().all() for value in fast.values()):
+            moved = learner.adapt(points.x, points.y, points.mask, steps=1, start=adapted)
+            # An update is proportional to its rate.
+            adapted = adapted.lerp(moved, float(updates.later_rate) if step > 1 else 1.0)
+            if not all(value.isfinite().all() for value in adapted.values()):
                 raise Diverged(f"{type(learner).__name__}: update {step} is not finite; try a smaller inner_lr")
-        episodes = collect(env, tasks, actor(learner, fast, generator), rollouts, generator)
-        stages.append(Stage(fast, episodes, Points.of(episodes, discount, trace, dtype)))
+        count = rollouts if query is None or step < steps else query
+        episodes = collect(env, tasks, actor(learner, adapted, generator), count, generator)
+        stages.append(Stage(adapted, episodes, Points.of(episodes, updates.discount, updates.trace, dtype)))
     return stages

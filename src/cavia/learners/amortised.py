@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from cavia.errors import CaviaError, require_at_least
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import shape
@@ -26,7 +26,7 @@ class CNP(Learner):
     encoder: widths of the encoder's ReLU layers.
 
     >>> learner = CNP(MLP(inputs=2, outputs=3, hidden=(128,) * 5, context=128), loss="mse", inputs=2, outputs=3)
-    >>> learner.adapt(torch.zeros(25, 10, 2), torch.zeros(25, 10, 3))["context"].shape
+    >>> learner.adapt(torch.zeros(25, 10, 2), torch.zeros(25, 10, 3)).context.shape
     torch.Size([25, 128])
     """
 
@@ -52,10 +52,10 @@ class CNP(Learner):
         )
         self.to_context = nn.Linear(widths[-1], model.context)
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """x [T, K, inputs] and y [T, K, outputs] → the embedding [T, C]; with no steps, zeros or what was given."""
         if steps == 0:
-            return fast or {"context": x.new_zeros(len(x), self.model.context)}
+            return start or Adapted.of({CONTEXT: x.new_zeros(len(x), self.model.context)})
         if x.shape[2:] != (self.inputs,) or y.shape[2:] != (self.outputs,):
             raise CaviaError(
                 f"this CNP reads x [T, K, {self.inputs}] and y [T, K, {self.outputs}], got {shape(x)} and {shape(y)}"
@@ -66,10 +66,7 @@ class CNP(Learner):
         else:
             mean = without_padding(encoded, mask).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         # The linear map commutes with the mean, so it is applied once to each task.
-        return {"context": self.to_context(mean)}
+        return Adapted.of({CONTEXT: self.to_context(mean)})
 
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        context = fast["context"]
-        if len(context) != len(x):
-            raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast['context'] {shape(context)} {len(context)}")
-        return self.model(x, context)
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+        return self.model(x, self.check_context(x, adapted))

@@ -1,6 +1,5 @@
 """What every method offers: adapt, predict, and the loss that the outer loop trains on."""
 
-import inspect
 from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Any
@@ -8,22 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cavia.building import Built
 from cavia.errors import CaviaError, require_at_least
-from cavia.learners.inner import Fast
+from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.losses import PointLoss, find_loss, mean_over_points, without_padding
 from cavia.models.base import ContextModel, NormedModel
+from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch, check_points, shape
 
-STATISTICS = "statistics"  # the name among a task's fast parameters of what its norms need; no step moves it
 
-
-class Learner(nn.Module, ABC):
+class Learner(Built, nn.Module, ABC):
     """A method of fast adaptation around a model.
 
     Its `parameters()` are exactly what the outer loop trains. What belongs to a task is never kept on the learner:
     `adapt` returns it and `predict` takes it. Every constructor argument is an attribute of the same name.
     """
 
+    parts = ("model", "loss")
     inner_steps: int
 
     def __init__(self, model: ContextModel, loss: str | PointLoss):
@@ -39,14 +39,8 @@ class Learner(nn.Module, ABC):
 
     @property
     def keeps_statistics(self) -> bool:
-        """True if `fast` must hold the statistics of the support points, for the norms of the model."""
+        """True if adaptation keeps the statistics of the support points, for the norms of the model."""
         return isinstance(self.model, NormedModel) and self.model.keeps_statistics
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What the constructor was called with, apart from model and loss."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name not in ("model", "loss")}
 
     @property
     def version(self) -> str:
@@ -59,59 +53,58 @@ class Learner(nn.Module, ABC):
         return version(self)
 
     @abstractmethod
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """`adapt` as a differentiable function of the learner's parameters."""
 
     @abstractmethod
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...]."""
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+        """`predict` as a differentiable function of the learner's parameters and of what adapted."""
+
+    def predict(self, x: Tensor, adapted: Adapted) -> Tensor:
+        """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...], without a gradient; `respond` has one."""
+        require_adapted(adapted)
+        with torch.no_grad():
+            return self.respond(x, adapted)
 
     def adapt(
-        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, fast: Fast | None = None
-    ) -> Fast:
+        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, start: Adapted | None = None
+    ) -> Adapted:
         """Adapt to T tasks at once; the learner itself does not change.
 
         x, y:  support points [T, K, ...] and their targets.
         mask:  [T, K] bool, False where a point is padding.
         steps: gradient steps, by default as many as in training; 0 gives the start.
-        fast:  where to go on from, by default from the start.
-        Returns name → [T, ...], to be given to `predict`.
+        start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
+        Returns what belongs to the tasks, to be given to `predict`.
         """
         check_points("support", x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
         with torch.no_grad():
-            fast = self._infer(x, y, mask, steps, fast)
-            # What no step has moved is a view of the learner's own parameters.
-            return fast if steps else {name: value.clone() for name, value in fast.items()}
+            if start is not None:
+                require_adapted(start)
+            adapted = self._infer(x, y, mask, steps, start)
+            return adapted if steps else adapted.map(Tensor.clone)  # what no step has moved is a view of the weights
 
-    def interpolate(self, fast_a: Fast, fast_b: Fast, n: int) -> Fast:
-        """`n` tasks on the straight line from one to another, both included.
-
-        fast_a, fast_b: of one task each, name → [1, ...], as `adapt` returns them. Returns name → [n, ...].
+    def interpolate(self, one: Adapted, other: Adapted, n: int) -> Adapted:
+        """`n` tasks on the straight line from one task to another, both included.
 
         >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=2), loss="mse")
-        >>> low, high = ({"context": torch.full((1, 2), value)} for value in (0.0, 1.0))
-        >>> learner.interpolate(low, high, 3)["context"].tolist()
+        >>> low, high = (Adapted({"context": torch.full((1, 2), value)}) for value in (0.0, 1.0))
+        >>> learner.interpolate(low, high, 3).context.tolist()
         [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]]
         """
         require_at_least("n", n, 2)
-        if fast_a.keys() != fast_b.keys():
-            raise CaviaError(f"both must hold the same names, got {', '.join(fast_a)} and {', '.join(fast_b)}")
-        for name, value in (*fast_a.items(), *fast_b.items()):
-            if len(value) != 1:
-                raise CaviaError(
-                    f"interpolate goes from one task to one other: {name} must be [1, ...], got {shape(value)}"
-                )
-        share = torch.arange(n, dtype=torch.float64) / (n - 1)
-        return {
-            name: torch.lerp(a, fast_b[name], share.to(a).view(-1, *(1,) * (a.ndim - 1))) for name, a in fast_a.items()
-        }
+        for end in (one, other):
+            require_adapted(end)
+            if len(end) != 1:
+                raise CaviaError(f"interpolate goes from one task to one other, got {len(end)} tasks; take adapted[0]")
+        return one.lerp(other, torch.arange(n, dtype=torch.float64) / (n - 1))
 
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
         self.check_mask(batch.query_mask)
-        fast = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
-        prediction = self.predict(without_padding(batch.query_x, batch.query_mask), fast)
+        adapted = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
+        prediction = self.respond(without_padding(batch.query_x, batch.query_mask), adapted)
         return self.mean_loss(prediction, batch.query_y, batch.query_mask)
 
     def forward(self, batch: TaskBatch) -> Tensor:
@@ -130,21 +123,31 @@ class Learner(nn.Module, ABC):
             )
         return mean_over_points(values, mask)
 
-    def _infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+    def _infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """`infer` on points that fit the learner, with nothing in their padding."""
         own = next((p.dtype for p in self.parameters() if p.is_floating_point()), x.dtype)
         if x.is_floating_point() and x.dtype != own:
             raise CaviaError(f"x is {x.dtype} but the learner is {own}; convert one of them, for instance x.to({own})")
         self.check_mask(mask)
-        return self.infer(without_padding(x, mask), y, mask, steps, fast)
+        return self.infer(without_padding(x, mask), y, mask, steps, start)
 
-    def statistics_in(self, fast: Fast) -> Tensor | None:
+    def statistics_in(self, adapted: Adapted) -> Tensor | None:
         """The support points' statistics, if the model needs them."""
         if not self.keeps_statistics:
             return None
-        if STATISTICS not in fast:
-            raise CaviaError(f"fast must hold the {STATISTICS} of the support points, as `adapt` returns it")
-        return fast[STATISTICS]
+        if adapted.statistics is None:
+            raise CaviaError("the statistics of the support points are missing; predict needs what `adapt` returned")
+        return adapted.statistics
+
+    def check_context(self, x: Tensor, adapted: Adapted) -> Tensor:
+        """The context [T, C] that adapted, if it fits the T tasks of x [T, N, ...]."""
+        context = adapted.context
+        if context.shape != (len(x), self.model.context):
+            raise CaviaError(
+                f"the context must be {[len(x), self.model.context]} for the {len(x)} tasks of x {shape(x)}, "
+                f"got {shape(context)}"
+            )
+        return context
 
     def check_mask(self, mask: Tensor | None) -> None:
         """Raise if points are padded, mask [T, N], and the model cannot leave them out."""
@@ -156,6 +159,11 @@ class Learner(nn.Module, ABC):
 
     def check_targets(self, y: Tensor) -> None:
         """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As ever; not in the moment in which another thread has a task's weights in the model."""
+        with lock_of(self.model):
+            return super().state_dict(*args, **kwargs)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""

@@ -10,24 +10,23 @@ from torch import Tensor, nn
 
 from cavia.compiler.obstacles import obstacle
 from cavia.errors import require_at_least
+from cavia.learners.adapted import Adapted, Layout, require_adapted
 from cavia.learners.base import Learner
 from cavia.learners.graphs import MOST_GRAPHS, Function, Graphs, Plan
-from cavia.learners.inner import Fast
 from cavia.learners.padding import fillers, first_points, rounded
 from cavia.tasks.batch import TaskBatch, check_points
 
 MOST_TASKS = 128  # in one call of a graph on a processor; larger calls are no faster
 MOST_STEPS = 10  # in one graph; more are taken one by one
-PREDICTION = "prediction"
 
 
 def compiled(learner: Learner) -> Learner:
     """The learner for test time: `adapt` and `predict` as compiled graphs, many times faster for few tasks.
 
-    It takes the same calls and returns the same but for rounding; its predictions carry no gradient. The first call
-    with a new kind of inputs compiles a graph, which takes seconds. Numbers of tasks and points are rounded up to the
-    next of 1, 2, 4, 8, 12, 16, 24, 32, 48, … and the rest is padding, so a service meets few kinds; call it once with
-    the numbers that you expect before it is in use. Networks with batch norm have a graph for each number of points.
+    It takes the same calls and returns the same but for rounding. The first call with a new kind of inputs compiles a
+    graph, which takes seconds. Numbers of tasks and points are rounded up to the next of 1, 2, 4, 8, 12, 16, 24, 32,
+    48, … and the rest is padding, so a service meets few kinds; call it once with the numbers that you expect before it
+    is in use. Networks with batch norm have a graph for each number of points.
 
     The learner itself stays as it is, and may be trained further: graphs read its weights at every call and follow
     `train()` and `eval()`. Other attributes, such as rates, are those of the first call. Several threads may share it.
@@ -35,8 +34,8 @@ def compiled(learner: Learner) -> Learner:
 
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
     >>> service = compiled(learner)
-    >>> fast = service.adapt(torch.rand(1, 10, 1), torch.rand(1, 10, 1))
-    >>> service.predict(torch.rand(1, 7, 1), fast).shape
+    >>> adapted = service.adapt(torch.rand(1, 10, 1), torch.rand(1, 10, 1))
+    >>> service.predict(torch.rand(1, 7, 1), adapted).shape
     torch.Size([1, 7, 1])
     """
     return CompiledLearner(learner.learner if isinstance(learner, CompiledLearner) else learner)
@@ -57,87 +56,86 @@ class CompiledLearner(Learner):
             self._stay_plain(why)
 
     def adapt(
-        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, fast: Fast | None = None
-    ) -> Fast:
+        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, start: Adapted | None = None
+    ) -> Adapted:
         """As the learner's own."""
         learner: Any = self._modules["learner"]  # as an attribute it would take longer
         if self.is_plain:
-            return learner.adapt(x, y, mask, steps, fast)
+            return learner.adapt(x, y, mask, steps, start)
         steps = learner.inner_steps if steps is None else steps
-        names = None if fast is None else tuple(fast)
-        values = (x, y, *(() if mask is None else (mask,)), *(() if fast is None else fast.values()))
-        key = self.graphs.key(("adapt", steps, type(steps), names), values)
+        given, layout = _flat(start)
+        values = (x, y, *given) if mask is None else (x, y, mask, *given)
+        key = self.graphs.key(("adapt", steps, type(steps), layout), values)
         if key in self.graphs.plans:
             learner.check_targets(y)  # a graph cannot look at values
             found = self.graphs.run(key, values)
             if found is not None:
                 return _first(found, x.shape[0])
-        return self._adapt_anew(key, x, y, mask, steps, fast)
+        return self._adapt_anew(key, x, y, mask, steps, start)
 
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        """As the learner's own, without a gradient."""
+    def predict(self, x: Tensor, adapted: Adapted) -> Tensor:
+        """As the learner's own."""
         if self.is_plain:
-            return self.learner.predict(x, fast)
-        values = (x, *fast.values())
-        key = self.graphs.key(("predict", *fast), values)
-        if key is None or (torch.is_grad_enabled() and any(value.requires_grad for value in values)):
+            return self.learner.predict(x, adapted)
+        given, layout = _flat(adapted)
+        values = (x, *given)
+        key = self.graphs.key(("predict", layout), values)
+        if key is None:
             with self.graphs.as_it_is() as plain:
-                return plain.predict(x, fast)
+                return plain.predict(x, adapted)
         found = self.graphs.run(key, values)
         if found is None:
-            return self._predict_anew(key, x, fast)
-        return _unpadded(found[PREDICTION], x)
+            return self._predict_anew(key, x, adapted)
+        return _unpadded(found[0][0], x)
 
     def _adapt_anew(
-        self, key: Hashable | None, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None
-    ) -> Fast:
+        self, key: Hashable | None, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None
+    ) -> Adapted:
         """`adapt` to points of new shapes: the learner's own checks come first."""
         learner = self.learner
         check_points("support", x, y, mask)
         steps = require_at_least("steps", steps, 0)
         if key is None or not steps or not x.numel() or (mask is not None and not self.pads_points):
             with self.graphs.as_it_is() as plain:
-                return plain.adapt(x, y, mask, steps, fast)
-        if _too_many(x, fast):
+                return plain.adapt(x, y, mask, steps, start)
+        if _too_many(x, start):
             parts = [
-                self.adapt(_rows(x, start), _rows(y, start), _rows(mask, start), steps, _rows(fast, start))
-                for start in range(0, len(x), MOST_TASKS)
+                self.adapt(x[rows], y[rows], _rows(mask, rows), steps, _rows(start, rows)) for rows in _parts(len(x))
             ]
-            return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            return Adapted.cat(parts)
         if steps > 1 and (steps != learner.inner_steps or steps > MOST_STEPS):
             for _ in range(steps):
-                fast = self.adapt(x, y, mask, 1, fast)
-            return fast or {}
+                start = self.adapt(x, y, mask, 1, start)
+            assert start is not None  # there was a step
+            return start
         with self.graphs.as_it_is() as plain:
-            result = plain.adapt(x, y, mask, steps, fast)  # if something is wrong, this says so
+            result = plain.adapt(x, y, mask, steps, start)  # if something is wrong, this says so
         tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
         own = (x, y) if mask is None else (x, y, mask)
-        given = [] if fast is None else list(fast.values())
+        given, layout = _flat(start)
         padding = [fillers(value, tasks, points) for value in own] + [fillers(value, tasks) for value in given]
         full = first_points(tasks, points, x.shape[1], x.device) if points and mask is None else None
-        function = _adaptation(self.pads_points, steps, None if fast is None else tuple(fast))
-        found = self._compiled(key, ("adapt", steps, *(fast or ())), function, (*own, *given), Plan(padding, full))
+        function = _adaptation(self.pads_points, steps, layout)
+        found = self._compiled(key, ("adapt", steps, layout), function, (*own, *given), Plan(padding, full))
         return result if found is None else _first(found, len(x))
 
-    def _predict_anew(self, key: Hashable, x: Tensor, fast: Fast) -> Tensor:
+    def _predict_anew(self, key: Hashable, x: Tensor, adapted: Adapted) -> Tensor:
         """`predict` for points of new shapes."""
-        if x.ndim and _too_many(x, fast):
-            starts = range(0, len(x), MOST_TASKS)
-            return torch.cat([self.predict(_rows(x, start), _rows(fast, start)) for start in starts])
-        with self.graphs.as_it_is() as plain, torch.no_grad():
-            result = plain.predict(x, fast)  # if something is wrong, this says so
+        if x.ndim and _too_many(x, adapted):
+            return torch.cat([self.predict(x[rows], adapted[rows]) for rows in _parts(len(x))])
+        with self.graphs.as_it_is() as plain:
+            result = plain.predict(x, adapted)  # if something is wrong, this says so
         if not x.numel():
             return result
         tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
-        padding = [fillers(x, tasks, points), *(fillers(value, tasks) for value in fast.values())]
-        found = self._compiled(
-            key, ("predict", *fast), _prediction(tuple(fast)), (x, *fast.values()), Plan(padding, mask=None)
-        )
-        return result if found is None else _unpadded(found[PREDICTION], x)
+        given, layout = _flat(adapted)
+        padding = [fillers(x, tasks, points), *(fillers(value, tasks) for value in given)]
+        found = self._compiled(key, ("predict", layout), _prediction(layout), (x, *given), Plan(padding, mask=None))
+        return result if found is None else _unpadded(found[0][0], x)
 
     def _compiled(
         self, key: Hashable, what: Hashable, function: Function, values: Sequence[Tensor], plan: Plan
-    ) -> Fast | None:
+    ) -> tuple[Sequence[Tensor], Any] | None:
         """What the function's graph returns, compiled if there is none yet; None if it cannot be."""
         try:
             if not self.graphs.add(key, what, function, values, plan):
@@ -158,8 +156,11 @@ class CompiledLearner(Learner):
 
     # What is not for test time, and whatever else a learner has, is the learner's own.
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
-        return self.learner.infer(x, y, mask, steps, fast)
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+        return self.learner.infer(x, y, mask, steps, start)
+
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+        return self.learner.respond(x, adapted)
 
     def task_losses(self, batch: TaskBatch) -> Tensor:
         return self.learner.task_losses(batch)
@@ -194,37 +195,56 @@ class CompiledLearner(Learner):
         return super().__getattr__(name) if name == "learner" else getattr(self.learner, name)
 
 
-def _adaptation(masked: bool, steps: int, names: Sequence[str] | None) -> Function:
-    """`adapt` as a function of x, y, the mask, if there is one, and what is called `names` of each task."""
+def _adaptation(masked: bool, steps: int, layout: Layout | None) -> Function:
+    """`adapt` as a function of x, y, the mask, if there is one, and the tensors of the start, if there is one."""
 
-    def function(learner: Learner, inputs: Sequence[Tensor]) -> Fast:
+    def function(learner: Learner, inputs: Sequence[Tensor]) -> tuple[list[Tensor], Layout]:
         x, y, *rest = inputs
         mask = rest.pop(0) if masked else None
-        fast = None if names is None else dict(zip(names, rest, strict=True))
-        return learner._infer(x, y, mask, steps, fast)
+        start = None if layout is None else Adapted.unflatten(rest, layout)
+        return learner._infer(x, y, mask, steps, start).flatten()
 
     return function
 
 
-def _prediction(names: Sequence[str]) -> Function:
-    """`predict` as a function of x and what is called `names` of each task."""
+def _prediction(layout: Layout | None) -> Function:
+    """`predict` as a function of x and the tensors of what adapted."""
 
-    def function(learner: Learner, inputs: Sequence[Tensor]) -> Fast:
-        x, *values = inputs
-        return {PREDICTION: learner.predict(x, dict(zip(names, values, strict=True)))}
+    def function(learner: Learner, inputs: Sequence[Tensor]) -> tuple[list[Tensor], None]:
+        x, *tensors = inputs
+        assert layout is not None
+        return [learner.respond(x, Adapted.unflatten(tensors, layout))], None
 
     return function
 
 
-def _too_many(x: Tensor, fast: Fast | None) -> bool:
-    """Whether the tasks are taken in parts; not if x and fast disagree on how many they are, which is an error."""
+def _flat(adapted: Adapted | None) -> tuple[list[Tensor], Layout | None]:
+    """The tensors of what adapted and their layout; of None, none."""
+    if adapted is None:
+        return [], None
+    require_adapted(adapted)
+    return adapted.flatten()
+
+
+def _too_many(x: Tensor, adapted: Adapted | None) -> bool:
+    """Whether the tasks are taken in parts; not if x and adapted disagree on how many they are, which is an error."""
     many = len(x) > MOST_TASKS and x.device.type == "cpu"
-    return many and all(value.shape[:1] == x.shape[:1] for value in (fast or {}).values())
+    return many and (adapted is None or len(adapted) == len(x))
 
 
-def _first(found: Fast, tasks: int) -> Fast:
+def _parts(tasks: int) -> list[slice]:
+    return [slice(start, start + MOST_TASKS) for start in range(0, tasks, MOST_TASKS)]
+
+
+def _rows(tasks: Any, rows: slice) -> Any:
+    """Some of the tasks of a tensor or of what adapted; None of None."""
+    return None if tasks is None else tasks[rows]
+
+
+def _first(found: tuple[Sequence[Tensor], Layout], tasks: int) -> Adapted:
     """Without the tasks that were padding."""
-    return {name: value if value.shape[0] == tasks else value[:tasks] for name, value in found.items()}
+    tensors, layout = found
+    return Adapted.unflatten([value if value.shape[0] == tasks else value[:tasks] for value in tensors], layout)
 
 
 def _unpadded(prediction: Tensor, x: Tensor) -> Tensor:
@@ -235,10 +255,3 @@ def _unpadded(prediction: Tensor, x: Tensor) -> Tensor:
     if prediction.shape[0] != tasks:
         prediction = prediction[:tasks]
     return prediction.contiguous()
-
-
-def _rows(values: Any, start: int) -> Any:
-    """A part of the tasks of a tensor, or of each tensor of a dict; None of None."""
-    if isinstance(values, dict):
-        return {name: _rows(value, start) for name, value in values.items()}
-    return None if values is None else values[start : start + MOST_TASKS]

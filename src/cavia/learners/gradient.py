@@ -1,6 +1,7 @@
 """Every method that adapts by gradient, as a choice of what moves, how far, and what the outer loop trains."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -8,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
-from cavia.learners.base import STATISTICS, Learner
+from cavia.learners.adapted import CONTEXT, Adapted
+from cavia.learners.base import Learner
 from cavia.learners.inner import Fast, by_autograd, by_transform, descend, only_numbers
 from cavia.learners.losses import PointLoss, mean_slope, mse, mse_slope
 from cavia.models.base import ContextModel, NormedModel
+from cavia.models.substitute import alone, call_with
 from cavia.tasks.batch import shape
-
-CONTEXT = "context"  # the name of φ among the fast parameters; weights have their names in the model
 
 
 class GradientLearner(Learner):
@@ -68,18 +69,19 @@ class GradientLearner(Learner):
             return self.fixed_rates
         return {name: self.rates[_key(name)] for name in self.fast_names}
 
-    def start(self, tasks: int) -> Fast:
-        """The fast parameters of `tasks` tasks before adaptation, name → [T, ...]."""
-        return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
+    def start(self, tasks: int) -> Adapted:
+        """`tasks` tasks before adaptation."""
+        return Adapted.of({name: value.expand(tasks, *value.shape) for name, value in self._start().items()})
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
-        if fast is None:
-            fast = self.start(len(x))
-        else:
-            fast = {name: value for name, value in fast.items() if name != STATISTICS}
-            self._check(x, fast)
-        fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
-        return fast | ({STATISTICS: self._statistics(x, fast)} if self.keeps_statistics else {})
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+        with self._apart():
+            fast = dict(self.start(len(x)).items()) if start is None else self._checked(x, start)
+            fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
+            return Adapted.of(fast, self._statistics(x, fast) if self.keeps_statistics else None)
+
+    def _apart(self) -> AbstractContextManager[Any]:
+        """Apart from other threads inside, where a task's weights are put into the model."""
+        return nullcontext() if self.fast_names == (CONTEXT,) else alone(self.model)
 
     def _gradient(self, x: Tensor, y: Tensor, mask: Tensor | None) -> Callable[[Fast], Fast]:
         """fast → the gradient of the summed losses on x and y, by the cheapest means that serve."""
@@ -103,24 +105,22 @@ class GradientLearner(Learner):
         known = is_ours and self.point_loss is mse and self.fast_names == (CONTEXT,)
         return known and getattr(self.model, "is_plain", False)
 
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        given = self.statistics_in(fast)
-        if given is not None:
-            fast = {name: value for name, value in fast.items() if value is not given}
-        self._check(x, fast)
-        return self.predictor(x, given)(fast)
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+        with self._apart():
+            return self.predictor(x, self.statistics_in(adapted))(self._checked(x, adapted))
 
-    def _check(self, x: Tensor, fast: Fast) -> None:
-        """Raise unless `fast` is this learner's, for as many tasks as x [T, N, ...] has."""
-        start = self._start()
+    def _checked(self, x: Tensor, adapted: Adapted) -> Fast:
+        """What adapted, by name, if it is this learner's, for as many tasks as x [T, N, ...] has."""
+        start, fast = self._start(), dict(adapted.items())
         if fast.keys() != start.keys():
-            raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; fast holds {', '.join(fast)}")
+            raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; it was given {', '.join(fast)}")
         for name, value in fast.items():
             if value.shape != (len(x), *start[name].shape):
                 raise CaviaError(
-                    f"fast[{name!r}] must be {[len(x), *start[name].shape]} for the {len(x)} tasks of x {shape(x)}, "
+                    f"{name!r} must be {[len(x), *start[name].shape]} for the {len(x)} tasks of x {shape(x)}, "
                     f"got {shape(value)}"
                 )
+        return fast
 
     def predictor(self, x: Tensor, statistics: Tensor | None = None) -> Callable[[Fast], Tensor]:
         """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here.
@@ -147,7 +147,7 @@ class GradientLearner(Learner):
             weights = {prefix + name: value for name, value in fast.items() if name != CONTEXT}
             context = fast.get(CONTEXT, self.initial_context)
             inputs = tuple(value.unsqueeze(0) for value in (x, context, *more))
-            return torch.func.functional_call(module, weights, inputs).squeeze(0)
+            return call_with(module, weights, inputs).squeeze(0)
 
         tasks = len(points[0])
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
@@ -174,8 +174,7 @@ class CAVIA(GradientLearner):
     """The paper's method: only the context φ adapts, from φ₀ = 0; the outer loop trains the network.
 
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse", inner_lr=1.0)
-    >>> fast = learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1))
-    >>> fast["context"].shape
+    >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1)).context.shape
     torch.Size([3, 5])
     """
 

@@ -12,20 +12,19 @@ from torch import Tensor, nn
 from cavia.compiler.compiling import compile_graph
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 
 MOST_GRAPHS = 64  # of one learner
 MOST_PLANS = 4096
 ONE_AT_A_TIME = threading.RLock()  # the compiler has settings of the whole process
 
-Function: TypeAlias = Callable[[Learner, Sequence[Tensor]], Fast]
+Function: TypeAlias = Callable[[Learner, Sequence[Tensor]], tuple[Sequence[Tensor], Any]]  # tensors, their layout
 
 
 class Graph(NamedTuple):
     """A compiled function of weights and inputs."""
 
     call: Callable[[list[Tensor]], Sequence[Tensor]]
-    names: tuple[str, ...]  # of what it returns
+    layout: Any  # of what it returns
 
 
 class Plan(NamedTuple):
@@ -93,17 +92,16 @@ class Graphs:
             kinds += (value.shape, value.dtype, value.device)
         return tuple(kinds)
 
-    def run(self, key: Hashable, values: Sequence[Tensor]) -> Fast | None:
+    def run(self, key: Hashable, values: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any] | None:
         """What the function returns for these values, padding included; None if there is no graph, or it fails."""
         weights = self._weights()
         plan = self.plans.get(key)
         if plan is None or plan.graph is None:
             return None
         try:
-            found = plan.graph.call(weights + plan.inputs(values))
+            return plan.graph.call(weights + plan.inputs(values)), plan.graph.layout
         except Exception:  # the learner's own calls say what is wrong
             return None
-        return dict(zip(plan.graph.names, found, strict=True))
 
     def add(self, key: Hashable, what: Hashable, function: Function, values: Sequence[Tensor], plan: Plan) -> bool:
         """Have a graph for values like these; False if there are as many as are worth their memory already.
@@ -151,14 +149,13 @@ class Graphs:
         return learner
 
     def _compile(self, function: Function, weights: list[Tensor], inputs: Sequence[Tensor]) -> Graph:
-        caller, names = _Caller(self._copy(weights), function), ()
+        caller, layout = _Caller(self._copy(weights), function), None
 
         def traced(*tensors: Tensor) -> tuple[Tensor, ...]:
-            nonlocal names
+            nonlocal layout
             own = {f"learner.{name}": value for name, value in zip(self.names, tensors, strict=False)}
-            found = torch.func.functional_call(caller, own, (tensors[len(own) :],))
-            names = tuple(found)
-            return tuple(found.values())
+            found, layout = torch.func.functional_call(caller, own, (tensors[len(own) :],))
+            return tuple(found)
 
         # Stand-ins, because tensors that were made in inference mode cannot be traced.
         examples = [
@@ -167,7 +164,7 @@ class Graphs:
         ]
         graph = compile_graph(traced, examples)
         graph([*weights, *inputs])
-        return Graph(graph.current_callable or graph, names)
+        return Graph(graph.current_callable or graph, layout)
 
 
 class _Caller(nn.Module):
@@ -177,5 +174,5 @@ class _Caller(nn.Module):
         super().__init__()
         self.learner, self.function = learner, function
 
-    def forward(self, inputs: Sequence[Tensor]) -> Fast:
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
         return self.function(self.learner, inputs)

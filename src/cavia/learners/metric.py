@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cavia.errors import CaviaError, require_at_least, require_positive
-from cavia.learners.base import STATISTICS, Learner
+from cavia.learners.adapted import Adapted
+from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel, NormedModel
@@ -45,22 +46,22 @@ class MetricLearner(Learner):
         embedded: Tensor = self.model(x, x.new_zeros(len(x), self.model.context), *given)
         return embedded.flatten(2)
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """Support points x [T, K, ...] with labels y [T, K] → what queries are compared with; no steps: as if none."""
         self.check_targets(y)
-        if steps == 0 and fast is not None:
-            return fast
+        if steps == 0 and start is not None:
+            return start
         labels = y.unsqueeze(-1) == torch.arange(self.ways, device=y.device)  # [T, K, ways]
         labels = labels.to(next(self.parameters()).dtype)
         if mask is not None:
             labels = labels * mask.unsqueeze(-1)
         labels = labels if steps else torch.full_like(labels, 1 / self.ways)
         if self.embeds_together:
-            return {POINTS: x, LABELS: labels}
-        kept = self._kept(self.embed(x), labels)
+            return Adapted.of({POINTS: x, LABELS: labels})
+        statistics = None
         if self.keeps_statistics:
-            kept[STATISTICS] = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
-        return kept
+            statistics = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
+        return Adapted.of(self._kept(self.embed(x), labels), statistics)
 
     def check_targets(self, y: Tensor) -> None:
         """Raise unless y [T, K] are labels from 0 to ways − 1."""
@@ -74,22 +75,22 @@ class MetricLearner(Learner):
                 f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
             )
 
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
         """Logits [T, N, ways] of points x [T, N, ...]."""
-        tasks = len(next(iter(fast.values())))
-        if tasks != len(x):
-            raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but fast {tasks}")
+        if len(adapted) != len(x):
+            raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but what adapted {len(adapted)}")
         if not self.embeds_together:
-            return self._compare(self.embed(x, self.statistics_in(fast)), fast)
-        support, queries = self.embed(torch.cat([fast[POINTS], x], 1)).split([fast[POINTS].shape[1], x.shape[1]], 1)
-        return self._compare(queries, self._kept(support, fast[LABELS]))
+            return self._compare(self.embed(x, self.statistics_in(adapted)), dict(adapted.items()))
+        points = adapted[POINTS]
+        support, queries = self.embed(torch.cat([points, x], 1)).split([points.shape[1], x.shape[1]], 1)
+        return self._compare(queries, self._kept(support, adapted[LABELS]))
 
     @abstractmethod
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
         """What is kept of support points [T, K, F] with label weights [T, K, ways]."""
 
     @abstractmethod
-    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+    def _compare(self, embedded: Tensor, kept: Fast) -> Tensor:
         """Logits [T, N, ways] of query points [T, N, F]."""
 
 
@@ -97,8 +98,8 @@ class ProtoNets(MetricLearner):
     """Prototypical Networks (Snell et al., 2017): the nearer to the mean of a class's support points, the likelier.
 
     >>> learner = ProtoNets(ConvNet(ways=0, image=28, channels=1, context=0), ways=5)
-    >>> fast = learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)
-    >>> learner.predict(torch.rand(3, 7, 1, 28, 28), fast).shape
+    >>> adapted = learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)
+    >>> learner.predict(torch.rand(3, 7, 1, 28, 28), adapted).shape
     torch.Size([3, 7, 5])
     """
 
@@ -106,9 +107,9 @@ class ProtoNets(MetricLearner):
         sums = labels.transpose(1, 2) @ embedded  # [T, ways, F]
         return {"prototypes": sums / labels.sum(1).clamp(min=1e-12).unsqueeze(-1)}
 
-    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+    def _compare(self, embedded: Tensor, kept: Fast) -> Tensor:
         """−‖e − p‖², the squared Euclidean distance to each prototype."""
-        prototypes = fast["prototypes"]
+        prototypes = kept["prototypes"]
         products = embedded @ prototypes.transpose(1, 2)  # [T, N, ways]
         return 2 * products - embedded.square().sum(-1, keepdim=True) - prototypes.square().sum(-1).unsqueeze(1)
 
@@ -126,9 +127,9 @@ class MatchingNets(MetricLearner):
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
         return {"embeddings": normalize(embedded, dim=-1), LABELS: labels}
 
-    def _compare(self, embedded: Tensor, fast: Fast) -> Tensor:
+    def _compare(self, embedded: Tensor, kept: Fast) -> Tensor:
         """The logarithm of each class's share of the votes."""
-        similarity = normalize(embedded, dim=-1) @ fast["embeddings"].transpose(1, 2)  # [T, N, K], cosines
-        no_vote = fast[LABELS].sum(-1).unsqueeze(1) == 0  # padding
+        similarity = normalize(embedded, dim=-1) @ kept["embeddings"].transpose(1, 2)  # [T, N, K], cosines
+        no_vote = kept[LABELS].sum(-1).unsqueeze(1) == 0  # padding
         votes = (self.scale * similarity).masked_fill(no_vote, -torch.inf).softmax(-1)
-        return (votes @ fast[LABELS]).clamp(min=1e-12).log()
+        return (votes @ kept[LABELS]).clamp(min=1e-12).log()

@@ -1,6 +1,7 @@
 """Adaptation of the context by curvature: one step of Gauss and Newton in place of many down the gradient."""
 
 import math
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from cavia.errors import CaviaError, Diverged, require_at_least, require_positive
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.gradient import CONTEXT
-from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
-from cavia.tasks.batch import shape
+
+FORWARD_MODE = threading.RLock()  # PyTorch has one level of forward differentiation for all threads
 
 
 class GaussNewton(Learner):
@@ -28,7 +29,7 @@ class GaussNewton(Learner):
     inner_steps: more than one, where the model bends.
 
     >>> learner = GaussNewton(MLP(inputs=1, outputs=1, context=5), loss="mse")
-    >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1))["context"].shape
+    >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1)).context.shape
     torch.Size([3, 5])
     """
 
@@ -45,9 +46,9 @@ class GaussNewton(Learner):
         like = next(model.parameters(), torch.empty(0))
         self.log_damping = nn.Parameter(like.new_tensor(math.log(damping)))
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, fast: Fast | None) -> Fast:
+    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         tasks = len(x)
-        context = x.new_zeros(1, self.model.context) if fast is None else fast[CONTEXT]  # [1, C]: the same for all
+        context = x.new_zeros(1, self.model.context) if start is None else start.context  # [1, C]: the same for all
         features = self.model.stem(x)
         target = without_padding(y, mask)
         for _ in range(steps):
@@ -56,7 +57,7 @@ class GaussNewton(Learner):
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
             context = _ridge(slopes, wanted, self.log_damping.exp()).squeeze(-1)
-        return {CONTEXT: context.expand(tasks, -1)}
+        return Adapted.of({CONTEXT: context.expand(tasks, -1)})
 
     def _slopes(self, features: Any, context: Tensor) -> Tensor:
         """J = ∂f/∂φ at the context [T or 1, C]: [T, K, ..., C]. A model with `slopes` knows it, others are probed."""
@@ -68,15 +69,11 @@ class GaussNewton(Learner):
             head = partial(self.model.head, features)
             return torch.func.jvp(head, (context,), (direction.expand_as(context),))[1]
 
-        return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
+        with FORWARD_MODE:
+            return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
 
-    def predict(self, x: Tensor, fast: Fast) -> Tensor:
-        context = fast[CONTEXT]
-        if context.shape != (len(x), self.model.context):
-            raise CaviaError(
-                f"fast['context'] must be {[len(x), self.model.context]} for the {len(x)} tasks of x {shape(x)}, "
-                f"got {shape(context)}"
-            )
+    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+        context = self.check_context(x, adapted)
         return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from cavia.learners.adapted import Adapted
 from cavia.learners.gradient import GradientLearner, all_rates
-from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import TaskBatch
@@ -29,11 +29,12 @@ class Reptile(GradientLearner):
         mask = None
         if batch.support_mask is not None or batch.query_mask is not None:
             mask = torch.cat([_mask(batch.support_x, batch.support_mask), _mask(batch.query_x, batch.query_mask)], 1)
-        fast: Fast | None = None
+        adapted: Adapted | None = None
         for step in range(self.inner_steps):
-            fast = self._infer(*self._minibatch(step, x, y, mask), 1, fast)
-        fast = {name: value.detach() for name, value in (fast or {}).items()}
-        losses = self.mean_loss(self.predict(without_padding(x, mask), fast), y, mask).detach()
+            adapted = self._infer(*self._minibatch(step, x, y, mask), 1, adapted)
+        assert adapted is not None  # there is at least one step
+        fast = adapted.detach()
+        losses = self.mean_loss(self.respond(without_padding(x, mask), fast), y, mask).detach()
         # The gradient of ½‖θ − θᵢ‖² / α is the pseudo-gradient; over α, it is the sum of the inner gradients.
         start = self._start()
         pull = torch.stack([(start[name] - fast[name]).square().flatten(1).sum(1) for name in start]).sum(0)

@@ -5,18 +5,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from cavia.building import Built
 
-class ContextModel(nn.Module, ABC):
+
+class ContextModel(Built, nn.Module, ABC):
     """A network f(x; φ, θ), split where the context φ first enters.
 
     context:   C, how many context parameters a task has (0: none, for MAML without extra inputs).
-    arguments: what the constructor was called with, so that a saved learner can be built again.
     mixes_points: True if a point's prediction depends on the others of its task (batch norm); padding is refused then.
     vectorises:   False if torch.func.vmap cannot run it (recurrent layers): each task's own weights take one call each.
+
+    Every constructor argument is an attribute of the same name, so that a saved learner can be built again.
     """
 
     context: int
-    arguments: dict[str, Any]
     mixes_points: bool = False
     vectorises: bool = True
 

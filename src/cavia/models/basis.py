@@ -49,8 +49,7 @@ class WaveBasis(ContextModel):
             require_at_least("hidden", width, 1)
         if waves**inputs > MOST_WAVES:
             raise CaviaError(f"waves={waves} are {waves**inputs} for {inputs} inputs, at most {MOST_WAVES}; take fewer")
-        self.arguments = {"inputs": inputs, "outputs": outputs, "waves": waves, "context": context, "hidden": hidden}
-        self.context, self.outputs = context, outputs
+        self.inputs, self.outputs, self.waves, self.context, self.hidden = inputs, outputs, waves, context, hidden
         counts = torch.cartesian_prod(*[torch.arange(float(waves))] * inputs).view(-1, inputs)
         self.counts: Tensor  # i, j, … of each wave, [waves, inputs]
         self.register_buffer("counts", counts[counts.square().sum(1) < waves**2], persistent=False)
@@ -82,8 +81,8 @@ class WaveBasis(ContextModel):
 
     def basis(self, x: Tensor) -> Tensor:
         """b₀ … b_C at x: [..., inputs] → [..., outputs, 1 + C]."""
-        if x.shape[-1] != self.arguments["inputs"]:
-            raise CaviaError(f"this WaveBasis takes {self.arguments['inputs']} inputs, got x of shape {list(x.shape)}")
+        if x.shape[-1] != self.inputs:
+            raise CaviaError(f"this WaveBasis takes {self.inputs} inputs, got x of shape {list(x.shape)}")
         weights = torch.cat([self.constant.unsqueeze(-1), self.functions], -1).flatten(1)
         return (self._waves(x) @ weights).unflatten(-1, (self.outputs, 1 + self.context))
 

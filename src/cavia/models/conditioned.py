@@ -1,18 +1,19 @@
 """Any `nn.Module` as a network with context: layers are modulated from outside, its code does not change."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cavia.errors import CaviaError, nearest, require_at_least, require_one_of
+from cavia.models.at_work import AtWork, Mark, Modulator, by_task, working
+from cavia.models.attention import differentiable
 from cavia.models.base import ContextModel
 
 KINDS = ("film", "concat")
@@ -95,6 +96,8 @@ class Conditioned(ContextModel):
     x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points.
     """
 
+    parts = ("module",)
+
     def __init__(
         self,
         module: nn.Module,
@@ -110,31 +113,24 @@ class Conditioned(ContextModel):
         super().__init__()
         self.context = require_at_least("context", context, 0)
         require_one_of("how", how, KINDS)
-        found = [site if isinstance(site, Site) else Site(**site) for site in sites]
-        self.arguments = {
-            "context": context,
-            "how": how,
-            "sites": [asdict(site) for site in found],
-            "norm": norm,
-            "freeze": freeze,
-            "argument": argument,
-            "output": output,
-            "keywords": dict(keywords or {}),
-        }
-        self.argument, self.output, self.keywords = argument, output, dict(keywords or {})
+        self.how, self.freeze, self.argument, self.output = how, freeze, argument, output
+        self.keywords = dict(keywords or {})
+        self.sites = [site if isinstance(site, Site) else Site(**site) for site in sites]
         names = dict(module.named_modules())
-        for site in found:
+        for site in self.sites:
             if site.layer not in names:
                 raise CaviaError(f"the module has no layer {site.layer!r}; {nearest(site.layer, names)}")
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
         # Before the module: its own last layer stays the last one, which is what ANIL adapts.
-        self.modulations = nn.ModuleList(Modulation(site, context, how, like) for site in found)
+        self.modulations = nn.ModuleList(Modulation(site, context, how, like) for site in self.sites)
         if freeze:
             module.requires_grad_(False)
         self.module = module
         self.norm = _checked_norm(norm, module)
         self.mixes_points = norm == "task"
         self.vectorises = not any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+        self.mark = Mark()
+        self._listen()
         self.train(module.training)
 
     def train(self, mode: bool = True) -> "Conditioned":
@@ -153,7 +149,7 @@ class Conditioned(ContextModel):
         """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
         tasks, points = h.shape[:2]
         batch = h.flatten(0, 1)
-        with self._modulated(context), _differentiable(batch, context):
+        with self._working(context), differentiable(batch, context):
             found = self.module(batch, **self.keywords) if self.argument is None else self.module(**self._named(batch))
         prediction = found if self.output is None else _part(found, self.output)
         if not isinstance(prediction, Tensor):
@@ -171,76 +167,21 @@ class Conditioned(ContextModel):
     def _named(self, batch: Tensor) -> dict[str, Any]:
         return {str(self.argument): batch, **self.keywords}
 
-    @contextmanager
-    def _modulated(self, context: Tensor) -> Iterator[None]:
-        """The module with its layers under this context [T, C], for the time of one call."""
+    def _working(self, context: Tensor) -> AbstractContextManager[None]:
+        """The module's layers under this context [T, C], in this thread."""
+        return working(self.mark, AtWork(self.modulations, context, self.norm == "task"))
+
+    def _listen(self) -> None:
+        """Have the layers ask, at each call, whether this network is at work, and under which context."""
         layers = dict(self.module.named_modules())
-        forwards: dict[nn.Module, Callable] = {}
+        for number, modulation in enumerate(self.modulations):
+            layer = layers[modulation.site.layer]  # type: ignore[union-attr]
+            # First of all hooks: the module's own see the layer's modulated output.
+            handle = layer.register_forward_hook(Modulator(self.mark, number), prepend=True)
+            weakref.finalize(self, handle.remove)
         if self.norm == "task":
-            forwards = {layer: partial(task_batch_norm, layer, len(context)) for layer in _norms(self.module).values()}
-        fused = []
-        for modulation in self.modulations:
-            site: Site = modulation.site  # type: ignore[assignment]
-            layer = layers[site.layer]
-            own = forwards.get(layer, layer.forward)
-            forwards[layer] = partial(_modulated_forward, own, modulation, context, layer)
-            if _inside_encoder_layer(site.layer, layers):
-                # The fused inference path of the encoder layer would pass it by, but for layers with hooks.
-                fused.append(layer.register_forward_hook(lambda *_: None))
-        before = {layer: layer.__dict__.get("forward") for layer in forwards}
-        try:
-            for layer, forward in forwards.items():
-                layer.forward = forward
-            yield
-        finally:
-            for layer, own_forward in before.items():
-                if own_forward is None:
-                    layer.__dict__.pop("forward", None)
-                else:
-                    layer.forward = own_forward
-            for handle in fused:
-                handle.remove()
-
-
-def task_batch_norm(norm: _BatchNorm, tasks: int, h: Tensor) -> Tensor:
-    """Batch norm by each task's own statistics: h [T·N, channels, ...] → the same shape."""
-    rows = h.unflatten(0, (tasks, -1))  # [T, N, channels, ...]
-    if rows.shape[1] * rows[0, 0, 0].numel() < 2:
-        raise CaviaError('norm="task" needs at least 2 points per task for their statistics, got 1; use norm="frozen"')
-    affine: tuple[Tensor | None, ...] = (norm.weight, norm.bias)
-    weight, bias = (None if value is None else value.repeat(tasks) for value in affine)
-    folded = rows.transpose(0, 1).flatten(1, 2)  # [N, T·channels, ...]: a channel of each task is one of its own
-    normed = batch_norm(folded, None, None, weight, bias, True, 0.0, norm.eps)
-    return normed.unflatten(1, (tasks, -1)).transpose(0, 1).flatten(0, 1)
-
-
-def _modulated_forward(
-    own: Callable, modulation: nn.Module, context: Tensor, layer: nn.Module, *args: Any, **kwargs: Any
-) -> Any:
-    return modulation(own(*args, **kwargs), context, layer)
-
-
-@contextmanager
-def _differentiable(*inputs: Tensor) -> Iterator[None]:
-    """Attention by kernels that have second derivatives and work under vmap, where gradients or vmap are on."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    transformed = any(torch._C._functorch.is_functorch_wrapped_tensor(value) for value in inputs)
-    if not (torch.is_grad_enabled() or transformed):
-        yield
-        return
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-
-
-def _inside_encoder_layer(name: str, layers: Mapping[str, nn.Module]) -> bool:
-    parts = name.split(".")
-    return any(isinstance(layers[".".join(parts[:i])], nn.TransformerEncoderLayer) for i in range(len(parts)))
+            for norm in _norms(self.module).values():
+                norm.__class__ = by_task(norm.__class__)  # type: ignore[arg-type]  # a class is hashable
 
 
 def _norms(module: nn.Module) -> dict[str, _BatchNorm]:

@@ -60,18 +60,9 @@ class ConvNet(NormedModel):
             raise CaviaError(f"film must name blocks from 1 to {BLOCKS}, got {film}")
         for name, choice, known in (("norm", norm, NORMS), ("shrink", shrink, SHRINKS)):
             require_one_of(name, choice, known)
-        self.arguments = {
-            "ways": ways,
-            "filters": filters,
-            "image": image,
-            "channels": channels,
-            "context": context,
-            "film": film,
-            "norm": norm,
-            "shrink": shrink,
-        }
-        self.pools = shrink == "pool"
-        self.context, self.norm, self.keeps_statistics = context, norm, norm == "support"
+        self.ways, self.filters, self.image, self.channels = ways, filters, image, channels
+        self.context, self.film, self.norm, self.shrink = context, film, norm, shrink
+        self.pools, self.keeps_statistics = shrink == "pool", norm == "support"
         self.film_blocks = tuple(block - 1 for block in film) if context else ()
         widths = (channels, *(filters,) * BLOCKS)
         # No bias: the norm behind a convolution would take it away again.
@@ -98,7 +89,7 @@ class ConvNet(NormedModel):
 
     def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, channels, image, image] → what the first FiLM is applied to, [T, N, filters, H, W]."""
-        expected = (self.arguments["channels"], self.arguments["image"], self.arguments["image"])
+        expected = (self.channels, self.image, self.image)
         if x.ndim != 5 or x.shape[2:] != expected:
             raise CaviaError(f"this ConvNet takes x [T, N, {', '.join(map(str, expected))}], got {list(x.shape)}")
         statistics = self._used(statistics, len(x))
@@ -112,7 +103,7 @@ class ConvNet(NormedModel):
     def fuses(self) -> bool:
         """Whether the stem can be one operation, as far as this network goes: its sizes, its place, its layers."""
         weight, _, _ = self._layer(0)
-        if not (self.pools and fits(self.arguments["channels"], self.arguments["filters"]) and is_float_on_cpu(weight)):
+        if not (self.pools and fits(self.channels, self.filters) and is_float_on_cpu(weight)):
             return False
         return all(_is_as_made(layer) for layer in (*self.convolutions, *self.norms))
 

@@ -49,16 +49,8 @@ class MLP(ContextModel):
             raise CaviaError(f"at must name layers from 0 to {len(hidden)}, got {at}")
         require_one_of("init", init, INITS)
 
-        self.arguments = {
-            "inputs": inputs,
-            "outputs": outputs,
-            "hidden": hidden,
-            "context": context,
-            "at": at,
-            "init": init,
-        }
-        self.context = context
-        self.at = at
+        self.inputs, self.outputs, self.hidden = inputs, outputs, hidden
+        self.context, self.at, self.init = context, at, init
         widths = (inputs, *hidden, outputs)
         self.layers = nn.ModuleList(
             Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
@@ -74,8 +66,8 @@ class MLP(ContextModel):
 
     def stem(self, x: Tensor) -> Tensor:
         """The layers before the first with context, and that layer's sum over its features."""
-        if x.ndim != 3 or x.shape[-1] != self.arguments["inputs"]:
-            raise CaviaError(f"the MLP takes x [T, N, {self.arguments['inputs']}], got x of shape {list(x.shape)}")
+        if x.ndim != 3 or x.shape[-1] != self.inputs:
+            raise CaviaError(f"the MLP takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
         *before, first = list(self.layers)[: self.at[0] + 1]
         for layer in before:
             x = relu(layer(x))

@@ -31,7 +31,8 @@ class Policy(ContextModel):
     def __init__(self, observations: int, actions: int, hidden: Sequence[int], context: int, init: str):
         super().__init__()
         self.mlp = MLP(observations, actions, hidden, context, init=init)
-        self.context, self.observations, self.actions = context, observations, actions
+        self.observations, self.actions, self.hidden = observations, actions, tuple(hidden)
+        self.context, self.init = context, init
 
     def stem(self, x: Tensor) -> Tensor:
         return self.mlp.stem(x)
@@ -97,10 +98,7 @@ class GaussianPolicy(Policy):
         super().__init__(observations, actions, hidden, context, init)
         start = math.log(require_positive("std", std))
         self.log_std = nn.Parameter(torch.full((actions,), start))
-        self.arguments = {
-            "observations": observations, "actions": actions, "hidden": tuple(hidden), "context": context, "std": std,
-            "init": init,
-        }  # fmt: skip
+        self.std = std
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
         mean = super().head(h, context)
@@ -155,9 +153,6 @@ class CategoricalPolicy(Policy):
         init: str = "torch",
     ):
         super().__init__(observations, actions, hidden, context, init)
-        self.arguments = {
-            "observations": observations, "actions": actions, "hidden": tuple(hidden), "context": context, "init": init,
-        }  # fmt: skip
 
     @staticmethod
     def log_prob(prediction: Tensor, action: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import inspect
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,16 @@ import torch
 
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, Diverged
+from cavia.learners.acting import Updates
 from cavia.learners.saving import describe
 from cavia.paper.experiment import Cell, Experiment, Place, S
 from cavia.paper.schema import CellResult
 from cavia.tensor_file import read_json
+from cavia.training.adam import LATER, Adam
 from cavia.training.checkpoint import RunFolder
+from cavia.training.feed import Validation, describe_source
 from cavia.training.fit import fit
-from cavia.training.fit_policy import fit_policy
-from cavia.training.run import describe_tasks
-from cavia.training.settings import LATER
-from cavia.training.trpo import TrustRegion
+from cavia.training.trpo import TRPO
 
 KEPT = (
     "config.json",
@@ -43,15 +43,14 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         torch.manual_seed(cell["seed"])
         learner = experiment.learner(settings, cell, tasks).to(place.device)
     own = experiment.of_a_cell(settings)
-    train, arguments = fit_arguments(experiment, settings, cell)
-    adopt(place.folder, {"learner": describe(learner), **_of_tasks(tasks), **arguments})
+    values = fit_settings(experiment, settings, cell)
+    adopt(place.folder, {"learner": describe(learner), **_of_tasks(tasks), **as_config(values)})
+    folder = RunFolder(place.folder, events=False)
     try:
-        ended = train(learner, tasks, run_dir=place.folder, tensorboard=False, progress=place.show, **arguments)
-        learner.save(place.folder / "model.cavia")
+        ended = fit(learner, tasks, run_dir=folder, progress=place.show, **fit_arguments(values))
         found = experiment.measure(learner, tasks, settings, cell)
     except Diverged as error:
         return CellResult(cell.choices, own, diverged=str(error))
-    folder = RunFolder(place.folder)
     return CellResult(
         cell.choices,
         own,
@@ -67,16 +66,34 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     )
 
 
-def fit_arguments(experiment: Experiment[S], settings: S, cell: Cell) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """`fit` or `fit_policy`, and its arguments: the settings of the same names, and what the experiment adds."""
-    values = asdict(settings) | {"seed": cell["seed"], "minutes": settings.minutes or None}
-    train: Callable[..., Any] = fit
-    if "rollouts" in values:
-        train = fit_policy
-        region = {name: values[name] for name in inspect.signature(TrustRegion).parameters}
-        values["region"] = TrustRegion(**region)
-    names = inspect.signature(train).parameters
-    return train, {name: value for name, value in values.items() if name in names} | experiment.fit(settings, cell)
+def fit_settings(experiment: Experiment[S], settings: S, cell: Cell) -> dict[str, Any]:
+    """What a cell is trained with, by the names of its settings: its own, and what the experiment adds."""
+    own = asdict(settings) | {"seed": cell["seed"], "minutes": settings.minutes or None}
+    return own | experiment.fit(settings, cell)
+
+
+def fit_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `fit` but for the learner and its tasks, from settings by their names.
+
+    Settings that have episodes (`rollouts`) are those of TRPO in an environment.
+    """
+    known = {name: value for name, value in values.items() if name in inspect.signature(fit).parameters}
+    validation = Validation(values["validation_tasks"], values.get("every"), values.get("validation_query"))
+    if "rollouts" not in values:
+        return known | {"outer": _made(Adam, values), "validation": validation}
+    outer = _made(TRPO, {**values, "updates": _made(Updates, values)})
+    return known | {"support": values["rollouts"], "outer": outer, "validation": validation}
+
+
+def as_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as config.json has it."""
+    outer = fit_arguments(values)["outer"].as_config()
+    return {name: value for name, value in values.items() if value is not None} | LATER | outer
+
+
+def _made(kind: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Settings of that kind from those of their names."""
+    return kind(**{name: values[name] for name in inspect.signature(kind).parameters if name in values})
 
 
 def adopt(mine: Path, trains: dict[str, Any]) -> None:
@@ -88,9 +105,7 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
     mine = mine.absolute()
     if mine.exists():
         return
-    if "region" in trains:
-        trains["trust_region"] = asdict(trains["region"])
-    trains = json.loads(json.dumps({k: v for k, v in trains.items() if v is not None}, default=repr))
+    trains = json.loads(json.dumps(trains, default=repr))
     for theirs in sorted(mine.parents[2].glob(f"*/cells/{mine.name}")):
         try:
             config = LATER | read_json(theirs / "config.json")
@@ -111,4 +126,4 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
 
 
 def _of_tasks(tasks: Any) -> dict[str, Any]:
-    return {"environment" if isinstance(tasks, TaskEnv) else "family": describe_tasks(tasks)}
+    return {"environment" if isinstance(tasks, TaskEnv) else "family": describe_source(tasks)}

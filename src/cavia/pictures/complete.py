@@ -63,11 +63,11 @@ def complete(
     pixels = _read(Path(picture), size)[None]  # [1, size, size, 3]
     family = Completion(ImageSet("picture", dict.fromkeys(SPLITS, pixels)), size, "ordered" if ordered else "random")
     batch = family.sample(1, known, None, seeded_generator(seed, "complete"), "test").to(device_of(learner))
-    fast = learner.adapt(batch.support_x, batch.support_y)
-    error = mse(learner.predict(batch.query_x, fast), batch.query_y).mean()
+    adapted = learner.adapt(batch.support_x, batch.support_y)
+    error = mse(learner.predict(batch.query_x, adapted), batch.query_y).mean()
 
     places = _places(size, width).to(batch.query_x.device)
-    parts = [learner.predict(part.unsqueeze(0), fast).squeeze(0) for part in places.split(AT_A_TIME)]
+    parts = [learner.predict(part.unsqueeze(0), adapted).squeeze(0) for part in places.split(AT_A_TIME)]
     only_known = with_known_only(batch.support_x[0], batch.support_y[0], size, DARK_GREY)
     return Completed(
         _enlarge(only_known, size, width),
@@ -88,8 +88,7 @@ def as_panels(completed: Completed) -> bytes:
 
 
 def _check(learner: Learner, known: int, size: int, width: int) -> None:
-    arguments = getattr(learner.model, "arguments", {})
-    inputs, outputs = arguments.get("inputs", 2), arguments.get("outputs", 3)
+    inputs, outputs = getattr(learner.model, "inputs", 2), getattr(learner.model, "outputs", 3)
     if (inputs, outputs) != (2, 3):
         raise CaviaError(
             f"this model is not for pictures: it takes {inputs} inputs and gives {outputs} outputs instead of a place "

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.store.database import Database
 from cavia.store.ids import Id, checked_ids, first_few
 from cavia.store.layout import DTYPES, Layout, checked_contexts
@@ -47,7 +47,7 @@ class ContextStore:
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
     >>> with TemporaryDirectory() as folder, ContextStore(f"{folder}/users.store", learner) as store:
     ...     store.put(["ann", "bob", "cleo"], learner.adapt(torch.rand(3, 10, 1), torch.rand(3, 10, 1)))
-    ...     y = learner.predict(torch.rand(2, 4, 1), {"context": store.get(["cleo", "ann"])})
+    ...     y = learner.predict(torch.rand(2, 4, 1), store.get(["cleo", "ann"]))
     ...     len(store), "bob" in store, y.shape
     (3, True, torch.Size([2, 4, 1]))
     """
@@ -66,10 +66,10 @@ class ContextStore:
             self.close()
             raise
 
-    def put(self, ids: Iterable[Id], contexts: Tensor | Fast) -> None:
+    def put(self, ids: Iterable[Id], contexts: Tensor | Adapted) -> None:
         """Store the contexts of T tasks, in place of those that these ids had.
 
-        contexts: [T, C], or what `adapt` returned.
+        contexts: what `adapt` returned, or [T, C].
         """
         ids = checked_ids(ids)
         if len(set(ids)) < len(ids):
@@ -87,11 +87,11 @@ class ContextStore:
             self._settle_layout(connection, layout)
             connection.executemany(PUT, zip(ids, layout.pack(contexts), strict=True))
 
-    def get(self, ids: Iterable[Id]) -> Tensor:
-        """The contexts of these tasks, in this order: [T, C]. Ids that are not there are an error that names them."""
+    def get(self, ids: Iterable[Id]) -> Adapted:
+        """These T tasks, in this order, for `predict`. Ids that are not there are an error that names them."""
         ids = checked_ids(ids)
         with self._database.reading() as connection:
-            return self._get(connection, ids)
+            return Adapted.of({CONTEXT: self._get(connection, ids)})
 
     def delete(self, ids: Iterable[Id]) -> None:
         """Forget these tasks. If one of them is not there, all stay."""

@@ -1,13 +1,13 @@
 """What the contexts of a store have in common, and how they become bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError
-from cavia.learners.inner import Fast
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.store.ids import first_few
 from cavia.tasks.batch import shape
 
@@ -63,18 +63,19 @@ class Layout(NamedTuple):
         return torch.frombuffer(content, dtype=self.dtype).view(-1, self.size)
 
 
-def checked_contexts(ids: Sequence[Any], contexts: Tensor | Fast, size: int | None) -> Tensor:
+def checked_contexts(ids: Sequence[Any], contexts: Tensor | Adapted, size: int | None) -> Tensor:
     """The contexts of these T tasks as one block of memory, [T, C], if they can be stored.
 
     contexts: [T, C], or what `adapt` returned. size: C, if it is known.
     """
-    if isinstance(contexts, Mapping):
-        if set(contexts) != {"context"}:
+    if isinstance(contexts, Adapted):
+        held = [*contexts.keys(), *(["statistics"] if contexts.statistics is not None else [])]
+        if held != [CONTEXT]:
             raise CaviaError(
-                f"a store holds contexts alone, but these tasks have {first_few(sorted(contexts))}: "
+                f"a store holds contexts alone, but these tasks have {first_few(sorted(held))}: "
                 "they could not be restored"
             )
-        contexts = contexts["context"]
+        contexts = contexts.context
     got = type(contexts).__name__
     if isinstance(contexts, Tensor):
         got = f"{contexts.dtype} {shape(contexts)}"

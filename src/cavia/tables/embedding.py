@@ -25,10 +25,10 @@ def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: 
     """
     table = read_table(source)
     values = None if colour is None else column(table, colour, str(source))
-    tasks, fast, _ = model.adapt(source, steps)
+    tasks, adapted, _ = model.adapt(source, steps)
     if len(tasks) < 3:
         raise CaviaError(f"a plane of contexts needs at least 3 tasks, {source} has {len(tasks)}")
-    contexts = fast["context"]  # [T, C]
+    contexts = adapted.context  # [T, C]
     points = plane(contexts)
     if points.shape[1] < 2:
         points = torch.cat([points, torch.zeros(len(points), 1)], 1)

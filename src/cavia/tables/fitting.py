@@ -13,6 +13,8 @@ from cavia.models.mlp import MLP
 from cavia.tables.model import TableModel
 from cavia.tables.tasks import Tasks
 from cavia.tasks.batch import SPLITS
+from cavia.training.adam import Adam
+from cavia.training.feed import Validation
 from cavia.training.fit import fit
 from cavia.training.progress import Show
 from cavia.training.run import FitResult
@@ -97,11 +99,9 @@ def fit_table(
         family,
         iterations,
         tasks_per_batch=tasks_per_batch,
+        outer=Adam(lr=lr, cooldown=0.3),
         query=min(family.query, 100),
-        validation_query=family.query,
-        validation_tasks=len(family.splits["val"]),
-        lr=lr,
-        cooldown=0.3,
+        validation=Validation(len(family.splits["val"]), query=family.query),
         seed=seed,
         progress=progress,
     )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.learners.saving import load, save
 from cavia.store.contexts import ContextStore
 from cavia.tables.encoding import Encoding
@@ -33,8 +33,8 @@ class TableModel:
         """Write both to one file."""
         save(self.learner, path, {"table": self.encoding.as_json()})
 
-    def adapt(self, source: Any, steps: int | None = None) -> tuple[list[str], Fast, int]:
-        """Every task of the table, adapted on all its rows: names, their fast parameters [T, ...], rows left out.
+    def adapt(self, source: Any, steps: int | None = None) -> tuple[list[str], Adapted, int]:
+        """Every task of the table, adapted on all its rows: names, what adapted, rows left out.
 
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
         """
@@ -51,12 +51,12 @@ class TableModel:
                 f"{len(empty)} tasks in {where} have no row with a value in {self.encoding.target.name!r} to adapt on: "
                 f"{', '.join(map(repr, empty[:5]))}"
             )
-        parts: list[tuple[Tensor, Fast]] = []
+        parts: list[tuple[Tensor, Adapted]] = []
         for chosen, rows, mask in _padded(list(groups.values())):
             parts.append((chosen, self.learner.adapt(x[rows], y[rows], mask, steps)))
         back = torch.cat([chosen for chosen, _ in parts]).argsort()
-        fast = {name: torch.cat([part[name] for _, part in parts])[back] for name in parts[0][1]}
-        return list(groups), fast, int((~known).sum())
+        adapted = Adapted.cat([part for _, part in parts])[back]
+        return list(groups), adapted, int((~known).sum())
 
     @torch.no_grad()
     def predict(self, source: Any, store: ContextStore, unknown: str = "refuse") -> tuple[Table, list[Any], int]:
@@ -78,15 +78,15 @@ class TableModel:
             )
         if not groups:
             return table, [], 0
-        start = self.learner.adapt(x[:1, None], self.encoding.empty_targets(1), steps=0)["context"][0]
+        start = self.learner.adapt(x[:1, None], self.encoding.empty_targets(1), steps=0).context[0]
         context = start.repeat(len(groups), 1)  # [T, C]
         missing = set(strangers)
         known = {name: task for task, name in enumerate(groups) if name not in missing}
         if known:
-            context[list(known.values())] = store.get(known)
+            context[list(known.values())] = store.get(known).context
         predictions = torch.zeros(len(x), self.encoding.outputs)
         for chosen, rows, mask in _padded(list(groups.values())):
-            prediction = self.learner.predict(x[rows], {"context": context[chosen]})
+            prediction = self.learner.predict(x[rows], Adapted({CONTEXT: context[chosen]}))
             predictions[rows[mask]] = prediction[mask]
         return table, self.encoding.decode(predictions), sum(len(groups[name]) for name in strangers)
 

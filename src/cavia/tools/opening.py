@@ -8,7 +8,7 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError, closest
-from cavia.learners.acting import check_fits
+from cavia.learners.acting import Updates, check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
@@ -64,8 +64,17 @@ def open_trained(path: Path, root: Path) -> Trained:
         raise CaviaError(f"{config_file} is not the configuration of a training run ({error})") from error
 
 
-def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
-    """The policy of a training run, its environment, and its configuration, with the `later_rate` to adapt by."""
+class TrainedPolicy(NamedTuple):
+    """The policy of a training run, its environment, the episodes of an update, and how updates are made."""
+
+    learner: GradientLearner
+    env: TaskEnv
+    rollouts: int
+    updates: Updates
+
+
+def open_policy(path: Path) -> TrainedPolicy:
+    """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
     config = read_json(config_file)
@@ -77,8 +86,8 @@ def open_policy(path: Path) -> tuple[GradientLearner, TaskEnv, dict[str, Any]]:
         raise CaviaError(f"there is no environment {name!r} here; {closest(str(name), ENVIRONMENTS)}")
     env = ENVIRONMENTS[name](**settings)
     check_fits(learner, env)
-    config["later_rate"] = LATER_RATE
-    return learner, env, config  # type: ignore[return-value]  # check_fits raises for other learners
+    assert isinstance(learner, GradientLearner)  # or check_fits raises
+    return TrainedPolicy(learner, env, config["rollouts"], Updates(config["discount"], config["trace"], LATER_RATE))
 
 
 def _family(name: str, settings: dict[str, Any], root: Path) -> TaskFamily:

@@ -40,19 +40,17 @@ class Watched:
         """path: a model.cavia with its run's config.json beside it, or the folder; task: which of the test tasks."""
         if "DISPLAY" not in os.environ:
             os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported
-        self.learner, self.env, config = open_policy(path)
+        self.learner, self.env, rollouts, how = open_policy(path)
         generator = seeded_generator(seed, "watch")
         tasks = self.env.sample_tasks(max(TASKS, require_at_least("task", task, 0) + 1), generator, "test")
         self.task = tasks[task : task + 1]
-        stages = adapt_in(
-            self.learner, self.env, self.task, config["rollouts"], require_at_least("updates", updates, 0), generator,
-            config["discount"], config["trace"], config["later_rate"],
-        )  # fmt: skip
+        steps = require_at_least("updates", updates, 0)
+        stages = adapt_in(self.learner, self.env, self.task, rollouts, steps, generator, how)
         self.returns: list[float] = []
         self.frames: list[list[Frame]] = []  # for each number of updates
         self.note = ""  # if the frames are not MuJoCo's own
         for stage in stages:
-            self._record(actor(self.learner, stage.fast, generator, mean=True), generator)
+            self._record(actor(self.learner, stage.adapted, generator, mean=True), generator)
 
     def _record(self, act: Callable[[Tensor], Tensor], generator: torch.Generator) -> None:
         """One more episode."""

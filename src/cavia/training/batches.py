@@ -1,22 +1,27 @@
-"""The batches of a training run, drawn many at a time where that is cheaper."""
+"""The batches of a training run on tasks of points, drawn many at a time where that is cheaper."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
 
+from cavia.evaluation.evaluate import device_of, evaluate
+from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch, TaskFamily
-from cavia.training.settings import FitSettings
+from cavia.training.feed import Feed, Scored, Sizes, Validation, describe_source
+from cavia.training.outer import Metrics
 
 POINTS_AHEAD, MOST_AHEAD = 50_000, 100  # points and batches of a block at most: they should fit the cache
 
 
 @dataclass(frozen=True)
-class Block:
+class TaskBlock:
     """Some batches drawn together: count · T tasks, T of each batch."""
 
     tasks: TaskBatch
     count: int
+    metrics: Metrics = field(default_factory=dict)
 
     def __getitem__(self, number: int) -> TaskBatch:
         """One of the batches."""
@@ -26,54 +31,78 @@ class Block:
         return self.tasks.part(number * size, (number + 1) * size)
 
 
-class Batches:
-    """Where a run's batches come from.
+class TaskFeed(Feed):
+    """Batches from a task family."""
 
-    ahead: batches drawn at once. They depend on it, so a run stays with the number that it began with.
-    """
+    gives = TaskBatch
 
     def __init__(
-        self, family: TaskFamily, settings: FitSettings, generator: torch.Generator, ahead: int, device: torch.device
+        self,
+        learner: Learner,
+        family: TaskFamily,
+        tasks_per_batch: int | None = None,
+        support: int | Sequence[int] | None = None,
+        query: int | None = None,
+        validation: Validation | None = None,
+        seed: int = 0,
+        chunk: int | None = None,
     ):
-        self.family, self.settings, self.generator, self.device = family, settings, generator, device
-        self.ahead = ahead
-        self.used = ahead  # batches of the block
-        self._before = generator.get_state()  # what the block was drawn from
+        """chunk: tasks at a time in validation."""
+        sizes = Sizes(
+            25 if tasks_per_batch is None else tasks_per_batch,
+            getattr(family, "support", 10) if support is None else support,
+            getattr(family, "query", 10) if query is None else query,
+        )
+        super().__init__(learner, sizes, (validation or Validation()).filled(100, 500, sizes.query), seed)
+        self.family, self.chunk = family, chunk
+        self.device = device_of(learner)
+        self.waits, self.line_every = self.device.type != "cpu", self.validation.every
 
-    def following(self) -> tuple[Block, int]:
-        """The block that the next batch is in, and its place there."""
-        if self.used == self.ahead:
-            self._draw()
-        return self._block, self.used
-
-    def _draw(self) -> None:
-        if self.ahead > 1:
-            self._before = self.generator.get_state()
-        settings = self.settings
-        counts = settings.support_counts
-        choice = 0 if len(counts) == 1 else int(torch.randint(len(counts), (), generator=self.generator))
-        tasks = settings.tasks_per_batch * self.ahead
-        batch = self.family.sample(tasks, counts[choice], settings.query, self.generator)
-        self._block, self.used = Block(batch.to(self.device), self.ahead), 0
-
-    def state(self) -> tuple[Tensor, int]:
-        """The generator's state, and how many of the batches drawn from there are used."""
-        return (self.generator.get_state(), 0) if self.used == self.ahead else (self._before, self.used)
-
-    def load_state(self, generator: Tensor, used: int) -> None:
-        """Go on from what `state` returned."""
-        self.generator.set_state(generator)
+    def begin(self, begun: Mapping[str, Any] | None) -> None:
+        self.ahead = batches_ahead(self.family, self.sizes) if begun is None else begun.get("batches_ahead", 1)
         self.used = self.ahead
-        if used:
-            self._draw()
-            self.used = used
+
+    def as_config(self) -> dict[str, Any]:
+        return {
+            "family": describe_source(self.family),
+            **asdict(self.sizes),
+            "seed": self.seed,
+            "every": self.validation.every,
+            "validation_tasks": self.validation.tasks,
+            "validation_query": self.validation.query,
+            **({"batches_ahead": self.ahead} if self.ahead > 1 else {}),
+        }
+
+    def draw(self) -> TaskBlock:
+        counts = self.sizes.support_counts
+        choice = 0 if len(counts) == 1 else int(torch.randint(len(counts), (), generator=self.generator))
+        tasks = self.sizes.tasks_per_batch * self.ahead
+        batch = self.family.sample(tasks, counts[choice], self.sizes.query, self.generator)
+        return TaskBlock(batch.to(self.device), self.ahead)
+
+    def validate(self) -> Scored:
+        results = [
+            evaluate(
+                self.learner,
+                self.family,
+                tasks=self.validation.tasks,
+                support=count,
+                query=self.validation.query,
+                seed=self.seed,
+                split="val",
+                chunk=self.chunk,
+            )
+            for count in sorted(set(self.sizes.support_counts))
+        ]
+        score = sum(result.mean[-1].item() for result in results) / len(results)
+        return Scored(score, results[0].higher_is_better, {})
 
 
-def batches_ahead(family: TaskFamily, settings: FitSettings) -> int:
+def batches_ahead(family: TaskFamily, sizes: Sizes) -> int:
     """How many batches of a new run are drawn at once: more than one where the family says so (`draws_ahead`)."""
-    if not _draws_ahead(family) or len(settings.support_counts) > 1:
+    if not _draws_ahead(family) or len(sizes.support_counts) > 1:
         return 1
-    points = settings.tasks_per_batch * (settings.support_counts[0] + settings.query)
+    points = sizes.tasks_per_batch * (sizes.support_counts[0] + sizes.query)
     return max(1, min(MOST_AHEAD, POINTS_AHEAD // points))
 
 

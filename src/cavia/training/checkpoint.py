@@ -1,10 +1,10 @@
 """The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from cavia.commit import this_commit
 from cavia.errors import Busy, CaviaError
+from cavia.locking import try_lock
 from cavia.tensor_file import finite, read_json, read_tensors, write_atomically, write_json, write_tensors
+from cavia.training.outer import outer_of
 
 
 @dataclass
@@ -22,7 +24,7 @@ class TrainingState:
     iteration: int = 0
     seconds: float = 0.0
     drawn: int = 0  # of the batches drawn at once from the generator's state, those used
-    interval_loss: float = 0.0  # sum since the last line of metrics
+    interval: dict[str, float] = field(default_factory=dict)  # sums of metrics since their last line
     interval_count: int = 0  # of how many iterations
     loss: float | None = None  # mean over the last whole interval
     score: float | None = None  # of the last validation
@@ -32,27 +34,29 @@ class TrainingState:
 
 
 class RunFolder:
-    """`config.json`, `metrics.jsonl` and `checkpoint.safetensors` of one training run."""
+    """`config.json`, `metrics.jsonl`, `checkpoint.safetensors` and in the end `model.cavia` of one training run.
 
-    def __init__(self, path: Path):
-        self.path = path
-        self.checkpoint = path / "checkpoint.safetensors"
-        self.before_cooldown = path / "before-cooldown.safetensors"  # where a run that is made longer goes on from
-        self.metrics = path / "metrics.jsonl"
+    events: write TensorBoard events, too, if it is installed.
+    """
+
+    def __init__(self, path: str | PathLike[str], events: bool = True):
+        self.path, self.events = Path(path), events
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.before_cooldown = self.path / "before-cooldown.safetensors"  # where a longer run goes on from
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.cavia"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes out while this one trains here; the lock ends with the process, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
+            file = (self.path / ".lock").open("a")
         except OSError as error:
             raise CaviaError(f"cannot write {self.path}: {error.strerror or error}") from error
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise Busy(f"another process is at work in {self.path}; wait for it or use another folder") from None
+            if not try_lock(file):
+                raise Busy(f"another process is at work in {self.path}; wait for it or use another folder")
             yield
 
     def recorded(self) -> dict[str, Any] | None:
@@ -84,6 +88,7 @@ class RunFolder:
         there, commits = self.recorded(), []
         if there is not None:
             commits = there.pop("commits", [])
+            there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, config)
@@ -112,6 +117,9 @@ class RunFolder:
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
             groups.setdefault(group, {})[rest] = value
+        if "interval_loss" in description:  # as earlier versions have it
+            loss = description.pop("interval_loss")
+            description["interval"] = {"loss": loss} if description["interval_count"] else {}
         try:
             return TrainingState(**description, best=groups.pop("best", {})), groups
         except TypeError as error:
@@ -147,6 +155,7 @@ def _iteration(line: str) -> float:
 def _difference(there: Any, here: Any, name: str = "") -> str | None:
     """The first setting in which two configurations differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
-        differences = (_difference(there.get(key), here.get(key), key) for key in sorted(there.keys() | here.keys()))
+        names = sorted(there.keys() | here.keys(), key=lambda name: (name != "outer", name))  # what decides the others
+        differences = (_difference(there.get(name), here.get(name), name) for name in names)
         return next(filter(None, differences), None)
     return None if there == here else f"{name} is {there!r} there and {here!r} here"

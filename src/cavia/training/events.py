@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import PathLike
-from pathlib import Path
 from typing import TypeAlias
+
+from cavia.training.checkpoint import RunFolder
 
 Log: TypeAlias = Callable[[dict[str, float]], None]
 
 
 @contextmanager
-def event_log(run_dir: str | PathLike[str] | None, iteration: int) -> Iterator[Log]:
-    """A function that takes a line of metrics and writes it as TensorBoard events under run_dir.
+def event_log(folder: RunFolder | None, iteration: int) -> Iterator[Log]:
+    """A function that takes a line of metrics and writes it as TensorBoard events in the run folder, if it has them.
 
     iteration: where the run goes on from; events after it, of a run that was killed, are superseded.
     """
-    if run_dir is None:
+    if folder is None or not folder.events:
         yield lambda line: None
         return
     try:
@@ -23,7 +23,7 @@ def event_log(run_dir: str | PathLike[str] | None, iteration: int) -> Iterator[L
     except ImportError:
         yield lambda line: None
         return
-    with SummaryWriter(Path(run_dir) / "tensorboard", purge_step=iteration + 1) as writer:
+    with SummaryWriter(folder.path / "tensorboard", purge_step=iteration + 1) as writer:
 
         def log(line: dict[str, float]) -> None:
             for name, value in line.items():

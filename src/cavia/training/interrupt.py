@@ -17,7 +17,8 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Collect requests to stop; a second one interrupts at once. Other threads than the main one get none.
 
-    A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored.
+    A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored; so does one that
+    was not set up from Python, since nobody could put it back.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -29,7 +30,7 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.made = True
 
-    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, ask) for number in heard}
     try:
         yield request

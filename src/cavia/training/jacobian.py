@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.learners.acting import MetaBatch, policy_of
+from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast
 from cavia.learners.losses import point_weights
 
 
@@ -47,7 +47,7 @@ class AutogradJacobian(Jacobian):
     def __init__(self, learner: Learner, part: MetaBatch, products: int = 0):
         super().__init__(learner, part, products)
         self.parameters = [value for value in learner.parameters() if value.requires_grad]
-        self._prediction = adapted(learner, part)
+        self._prediction = adapted_predictions(learner, part)
         self.prediction = self._prediction.detach()
         self._seed: Tensor | None = None
         self._pulled: Tensor | None = None
@@ -68,11 +68,11 @@ class AutogradJacobian(Jacobian):
         return torch.cat([value.flatten() for value in found])
 
 
-def adapted(learner: Learner, part: MetaBatch) -> Tensor:
+def adapted_predictions(learner: Learner, part: MetaBatch) -> Tensor:
     """Predictions [T, N, D] of the adapted policies for the query steps, differentiable through the inner steps."""
-    fast: Fast | None = None
+    adapted: Adapted | None = None
     for points in part.support:
-        fast = learner.infer(points.x, points.y, points.mask, 1, fast)  # Eq. (5) on −A·log π
-    if fast is None:
+        adapted = learner.infer(points.x, points.y, points.mask, 1, adapted)  # Eq. (5) on −A·log π
+    if adapted is None:
         raise CaviaError("support must hold the episodes of at least one inner step, got none")
-    return learner.predict(part.query.x, fast)
+    return learner.respond(part.query.x, adapted)

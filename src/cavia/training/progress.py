@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,17 +15,17 @@ class Progress:
 
     iteration: int
     iterations: int
-    loss: float
+    metrics: Mapping[str, float]  # of the last step: "loss", or "return_after", "kl", …
     score: float | None  # of the last validation
     per_second: float
     seconds_left: float
     share: float  # how much of the run is done
-    text: str = ""  # what to show in place of the loss
 
     def __str__(self) -> str:
+        done = "".join(f"  {name.replace('_', ' ')} {value:.4g}" for name, value in self.metrics.items())
         score = "" if self.score is None else f"  validation {self.score:.4f}"
         pace = f"  {self.per_second:.3g} it/s  {clock(self.seconds_left)} left" if self.per_second else ""
-        return f"iteration {self.iteration}/{self.iterations}  {self.text or f'loss {self.loss:.4f}'}{score}{pace}"
+        return f"iteration {self.iteration}/{self.iterations}{done}{score}{pace}"
 
 
 class Clock:
@@ -54,7 +54,7 @@ class Clock:
         return True
 
     def progress(
-        self, iteration: int, iterations: int, loss: float, score: float | None, share: float, text: str = ""
+        self, iteration: int, iterations: int, metrics: Mapping[str, float], score: float | None, share: float
     ) -> Progress:
         """Where the run stands, with the speed by the clock on the wall since this session's first step."""
         now = time.perf_counter()
@@ -63,7 +63,7 @@ class Clock:
         done, gained, took = iteration - self._first[0], share - self._first[1], now - self._first[2]
         per_second = done / took if took > 0 and done else 0.0
         left = max(1 - share, 0.0) * took / gained if gained > 0 else float("nan")
-        return Progress(iteration, iterations, loss, score, per_second, left, share, text)
+        return Progress(iteration, iterations, metrics, score, per_second, left, share)
 
 
 Show: TypeAlias = Callable[[Progress], None]

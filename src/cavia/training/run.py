@@ -1,22 +1,26 @@
-"""What every training run does, whatever its outer step: resume, keep the best model, checkpoint, stop."""
+"""The training loop, whatever the outer step and the source: resume, validate, keep the best, checkpoint, stop."""
 
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, Diverged
+from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.learners.base import Learner
-from cavia.tasks.batch import seeded_generator
 from cavia.training.checkpoint import RunFolder, TrainingState
+from cavia.training.feed import Feed
+from cavia.training.interrupt import StopRequest
+from cavia.training.outer import Metrics, Moment, OuterStep
+from cavia.training.progress import Clock, Show
 
 CHECKPOINT_AFTER = 150.0  # seconds: what a crash costs at most, and the validation after it
+MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit are taken at once
 ADVICE = "try a smaller inner_lr or lr"
 
 
@@ -31,40 +35,127 @@ class FitResult:
     seconds: float
 
 
-class Run(ABC):
-    """The state of one call of `fit` or `fit_policy`.
+class Run:
+    """The state of one call of `fit`.
 
-    config:  what the run folder is tied to.
-    seconds: after which the run ends, by its clock.
+    seconds:  after which the run ends, by its clock.
+    cooldown: share of the run, at its end, that a longer run does not go on from.
     """
+
+    at_once: int = 1  # steps in a call
 
     def __init__(
         self,
         learner: Learner,
+        feed: Feed,
+        step: OuterStep,
         iterations: int,
-        seconds: float,
-        seed: int,
-        folder: RunFolder | None,
-        config: dict[str, Any],
+        seconds: float = math.inf,
+        cooldown: float = 0.0,
+        folder: RunFolder | None = None,
     ):
-        self.learner, self.iterations, self.seconds = learner, iterations, seconds
-        self.generator = seeded_generator(seed, "train")
-        self.state = TrainingState()
-        self.folder = folder
+        self.learner, self.feed, self.step = learner, feed, step
+        self.iterations, self.seconds, self.cooldown = iterations, seconds, cooldown
+        self.folder, self.state = folder, TrainingState()
         self._saved = time.monotonic()
-        if folder:
-            begun = folder.recorded()
-            if begun is not None and begun.get("iterations", iterations) < iterations:
-                folder.go_back_before_cooldown()
-            folder.claim(config, may_grow="iterations")
 
-    @abstractmethod
-    def extra(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint holds besides the learner, the generator and the best model: group → name → tensor."""
+    @property
+    def share(self) -> float:
+        """How much of the run is done, of its iterations or of its time; at 1 it ends."""
+        return max(self.state.iteration / self.iterations, self.state.seconds / self.seconds)
 
-    @abstractmethod
-    def load_extra(self, groups: dict[str, dict[str, Tensor]]) -> None:
-        """Restore what `extra` returned."""
+    def loop(self, show: Show, log: Callable[[Metrics], None], stop: StopRequest) -> None:
+        """All iterations that are left."""
+        state, feed = self.state, self.feed
+        clock = Clock(state.seconds, waits=feed.waits)
+        while self.share < 1:
+            self._keep_before_cooldown()
+            metrics = self._steps()
+            state.seconds = clock.seconds()
+            is_due = state.iteration % feed.validation.every == 0 or self.share >= 1
+            if is_due or state.iteration % feed.line_every == 0:
+                line = self._line()
+                if is_due:
+                    line |= self._validate()
+                    state.seconds = clock.seconds()
+                line["seconds"] = round(state.seconds, 3)
+                log(line)
+                if self.folder:
+                    self.folder.append_metrics(line)
+                if is_due:
+                    self.checkpoint()
+            if self.folder and time.monotonic() - self._saved > CHECKPOINT_AFTER:
+                self.checkpoint()
+            if clock.time_to_show() or self.share >= 1:
+                show(clock.progress(state.iteration, self.iterations, metrics, state.score, self.share))
+            if stop.made and self.share < 1:
+                raise Interrupted(self._stopped())
+
+    def _steps(self) -> Metrics:
+        """Take the next steps, as many as fit into a moment, up to the next line of metrics; what the last one did."""
+        state, feed = self.state, self.feed
+        block, first = feed.following()
+        left = min(feed.line_every - state.iteration % feed.line_every, self.iterations - state.iteration)
+        cooldown_at = math.ceil((1 - self.cooldown) * self.iterations)
+        if state.iteration < cooldown_at:
+            left = min(left, cooldown_at - state.iteration)
+        count = min(self.at_once, left, block.count - first)
+        late = state.seconds / self.seconds
+        numbers = range(state.iteration, state.iteration + count)
+        begin = time.perf_counter()
+        taken = self.step.take(block, first, [Moment(n, max(n / self.iterations, late)) for n in numbers])
+        feed.used += count
+        is_quick = self.step.loops and time.perf_counter() - begin < MOMENT
+        self.at_once = min(2 * self.at_once, block.count) if is_quick else max(1, self.at_once // 2)
+        for metrics in taken:
+            state.iteration += 1
+            if not math.isfinite(metrics.get("loss", 0.0)):
+                raise Diverged(f"{self._who()}: the loss is {metrics['loss']} at iteration {state.iteration}; {ADVICE}")
+            self._add(block.metrics | metrics)
+        return block.metrics | taken[-1]
+
+    def _add(self, metrics: Metrics) -> None:
+        """Count a step's metrics into the means of the interval."""
+        sums = self.state.interval
+        for name, value in metrics.items():
+            sums[name] = sums.get(name, 0.0) + value
+        self.state.interval_count += 1
+
+    def _line(self) -> Metrics:
+        """The means over the interval, which ends here."""
+        state = self.state
+        if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
+            raise Diverged(f"{self._who()}: a weight is not finite at iteration {state.iteration}; {ADVICE}")
+        means = {name: value / state.interval_count for name, value in state.interval.items()}
+        state.interval, state.interval_count = {}, 0
+        state.loss = means.get("loss")
+        return {"iteration": state.iteration, **means, **self.step.now()}
+
+    def _validate(self) -> Metrics:
+        """Score the model on the validation tasks and keep a copy if it is the best so far."""
+        if not self.feed.validation.tasks:
+            return {}
+        state, best = self.state, self.state.best_score
+        scored = self.feed.validate()
+        state.score = score = scored.score
+        if best is None or math.isnan(best) or (score > best if scored.higher_is_better else score < best):
+            state.best_score, state.best_iteration = score, state.iteration
+            state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
+        return {**scored.metrics, "validation": score}
+
+    def checkpoint(self) -> None:
+        """Write all that a resumed run needs, if there is a folder."""
+        if self.folder is None:
+            return
+        generator, self.state.drawn = self.feed.state()
+        groups = {
+            "learner": self.learner.state_dict(),
+            "generator": {"state": generator, **_own_random_state()},
+            "optimiser": self.step.state(),
+            "environment": self.feed.source_state(),
+        }
+        self.folder.save(self.state, groups)
+        self._saved = time.monotonic()
 
     def resume(self) -> None:
         """Go on from the checkpoint in the run folder, if there is one."""
@@ -74,63 +165,55 @@ class Run(ABC):
             self.state, groups = found
             try:
                 self.learner.load_state_dict(groups["learner"])
-                self.generator.set_state(groups["generator"]["state"])
                 _set_own_random_state(groups["generator"])
-                self.load_extra(groups)
+                self.step.load_state(groups.get("optimiser", {}))
+                self.feed.load_source_state(groups.get("environment", {}))
+                self.feed.load_state(groups["generator"]["state"], self.state.drawn)
             except (RuntimeError, KeyError) as error:
                 why = str(error).strip().splitlines()[-1].strip()
                 raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {why}") from error
         self.folder.forget_metrics_after(self.state.iteration)
 
-    @property
-    def share(self) -> float:
-        """How much of the run is done, of its iterations or of its time; at 1 it ends."""
-        return max(self.state.iteration / self.iterations, self.state.seconds / self.seconds)
-
-    def keep_if_best(self, score: float, higher_is_better: bool) -> None:
-        """Keep a copy of the learner if its validation score is the best so far."""
-        state, best = self.state, self.state.best_score
-        if best is None or math.isnan(best) or (score > best if higher_is_better else score < best):
-            state.best_score, state.best_iteration = score, state.iteration
-            state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
-
-    def check_weights(self) -> None:
-        if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
-            raise Diverged(f"{self.who()}: a weight is not finite at iteration {self.state.iteration}; {ADVICE}")
-
-    def checkpoint(self) -> None:
+    def finish(self) -> FitResult:
+        """Put the best model into the learner, and into the run folder."""
+        state = self.state
+        if state.best:
+            self.learner.load_state_dict(state.best)
         if self.folder:
-            generators = {"state": self.random_state(), **_own_random_state()}
-            groups = {"learner": self.learner.state_dict(), "generator": generators}
-            self.folder.save(self.state, groups | self.extra())
-            self._saved = time.monotonic()
+            try:
+                self.learner.save(self.folder.model)
+            except TypeError as error:
+                warnings.warn(f"{self.folder.model} is not written, the model cannot be saved: {error}", stacklevel=3)
+        return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
 
-    def checkpoint_if_late(self) -> None:
-        """Write a checkpoint if the last one is minutes old."""
-        if self.folder and time.monotonic() - self._saved > CHECKPOINT_AFTER:
+    def _keep_before_cooldown(self) -> None:
+        """Keep a checkpoint of the moment at which steps begin to shrink."""
+        if not self.folder or not self.cooldown or self.folder.before_cooldown.exists():
+            return
+        if 0.98 < (1 - self.share) / self.cooldown <= 1:  # has just begun: time is met by chance only
             self.checkpoint()
+            self.folder.keep_before_cooldown()
 
-    def random_state(self) -> Tensor:
-        """The generator's state for a checkpoint."""
-        return self.generator.get_state()
-
-    def who(self) -> str:
-        """The learner as messages name it."""
-        rate = self.learner.arguments.get("inner_lr")
-        return type(self.learner).__name__ + ("" if rate is None else f" with inner_lr {rate:g}")
-
-    def stopped(self) -> str:
+    def _stopped(self) -> str:
         """Write a checkpoint, and say where the run was stopped."""
         self.checkpoint()
         where = "without a run_dir it cannot go on" if self.folder is None else "run the same again to go on"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
-    def finish(self) -> FitResult:
-        """Put the best model into the learner."""
-        state = self.state
-        if state.best:
-            self.learner.load_state_dict(state.best)
-        return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
+    def _who(self) -> str:
+        """The learner as messages name it."""
+        rate = self.learner.arguments.get("inner_lr")
+        return type(self.learner).__name__ + ("" if rate is None else f" with inner_lr {rate:g}")
+
+
+@contextmanager
+def training(learner: Learner) -> Iterator[None]:
+    """The learner in training mode inside, and in evaluation mode afterwards."""
+    learner.train()
+    try:
+        yield
+    finally:
+        learner.eval()
 
 
 @contextmanager
@@ -156,9 +239,9 @@ def _set_own_random_state(states: Mapping[str, Tensor]) -> None:
             torch.cuda.set_rng_state(states[f"cuda:{i}"], i)
 
 
-def describe_tasks(tasks: Any) -> dict[str, Any]:
-    """What config.json says of a family or environment: its `settings` if it has such a property, else its fields."""
-    settings = getattr(tasks, "settings", None)
-    if settings is None:
-        settings = asdict(tasks) if is_dataclass(tasks) else {}  # type: ignore[arg-type]  # an instance, not a class
-    return {"class": type(tasks).__name__, "settings": settings}
+def claim(folder: RunFolder, config: dict[str, Any]) -> None:
+    """Make the folder this run's. A run that is made longer goes back to before its cooldown."""
+    begun = folder.recorded()
+    if begun is not None and begun.get("iterations", config["iterations"]) < config["iterations"]:
+        folder.go_back_before_cooldown()
+    folder.claim(config, may_grow="iterations")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cavia.compiler.compiling import Compiled
 from cavia.tasks.batch import TaskBatch
-from cavia.training.batches import Block
+from cavia.training.batches import TaskBlock
 from cavia.training.step import BETA1, BETA2, MetaStep
 
 
@@ -26,7 +26,7 @@ class Steps:
         self.loops = step.compiled and on_cpu and step.chunk is None and step.observer is None
         self._loops: dict[int, Loop] = {}  # by the number of batches in a block
 
-    def __call__(self, block: Block, start: int, rates: Sequence[float]) -> Tensor:
+    def __call__(self, block: TaskBlock, start: int, rates: Sequence[float]) -> Tensor:
         """A step on each batch from `start` on, one for each of these rates; their losses, [rates]."""
         if self.loops and block.count > 1:
             try:

@@ -1,21 +1,20 @@
-"""The outer step of meta-reinforcement learning: TRPO through the inner steps (Section 5.3).
-
-The KL divergence is summed over the numbers of an action and averaged over the steps of each task, then over tasks.
-"""
+"""TRPO through the inner steps: the outer step of meta-reinforcement learning (Section 5.3)."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_positive
-from cavia.learners.acting import MetaBatch, Points, policy_of
+from cavia.learners.acting import MetaBatch, Updates
 from cavia.learners.base import Learner
-from cavia.learners.losses import mean_over_points
-from cavia.training.jacobian import AutogradJacobian, Jacobian
+from cavia.training.jacobian import Jacobian
+from cavia.training.outer import Length, Metrics, Outer
 from cavia.training.policy_jacobian import PolicyJacobian
+from cavia.training.surrogate import PolicyStep, flat
 
 AIM = 0.9  # of the limit of the KL divergence: what a corrected step is made for, so that it rarely needs shortening
 CORRECTIONS = 3  # of the length of a step
@@ -24,17 +23,18 @@ Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vect
 
 
 @dataclass(frozen=True)
-class TrustRegion:
-    """The settings of TRPO.
+class TRPO(Outer):
+    """A step up the surrogate objective within a trust region.
 
     max_kl:         limit of the mean KL divergence of a step
     cg_iterations:  of conjugate gradients
     damping:        added to the diagonal of the Hessian of the KL divergence
     backtracks:     how often the line search shortens a step, by `shrink`, before it gives up
     shrink:         factor of each of them
-    hvp_every:      every so manieth time step enters the Hessian-vector products, the dominant cost. With 1 they are
+    hvp_every:      every k-th time step enters the Hessian-vector products, the dominant cost. With 1 they are
                     exact; else the KL divergence of trial steps, over all time steps, corrects the step's length
     chunk:          tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
+    updates:        how the inner updates are made
     """
 
     max_kl: float = 1e-2
@@ -44,6 +44,9 @@ class TrustRegion:
     shrink: float = 0.8
     hvp_every: int = 1
     chunk: int | None = None
+    updates: Updates = field(default_factory=Updates)
+
+    takes = MetaBatch
 
     def __post_init__(self) -> None:
         require_positive("max_kl", self.max_kl)
@@ -53,56 +56,42 @@ class TrustRegion:
         if not 0 < self.shrink < 1:
             raise CaviaError(f"shrink must be between 0 and 1, got {self.shrink}")
 
+    def step(self, learner: Learner, length: Length) -> "TRPOStep":
+        return TRPOStep(learner, self)
 
-@dataclass(frozen=True)
-class StepTaken:
-    """What an outer step did.
+    def has_kernel(self, learner: Learner) -> bool:
+        return PolicyJacobian.applies_to(learner)
 
-    gain:    of the surrogate objective
-    kl:      mean KL divergence between the adapted policies before and after
-    share:   of the full step that the line search took; 0: no step was good enough, the parameters stay
-    entropy: of the adapted policies, mean over steps
-    """
-
-    gain: float
-    kl: float
-    share: float
-    entropy: float
+    def as_config(self) -> dict[str, Any]:
+        """Without `updates`, which the source of the episodes tells."""
+        return {"outer": "TRPO", "trust_region": {k: v for k, v in asdict(self).items() if k != "updates"}}
 
 
-class TRPO:
-    """Outer steps for a learner around a policy; they update its parameters in place.
+class TRPOStep(PolicyStep):
+    """Outer steps for a learner around a policy; they update its parameters in place."""
 
-    closed_form: differentiate our own policies by the formulas that are written out for them, instead of by autograd;
-                 the step is the same up to rounding
-    """
+    def __init__(self, learner: Learner, region: TRPO | None = None, closed_form: bool = True):
+        super().__init__(learner, closed_form)
+        self.region = region or TRPO()
 
-    def __init__(self, learner: Learner, region: TrustRegion | None = None, closed_form: bool = True):
-        self.learner, self.policy, self.region = learner, policy_of(learner), region or TrustRegion()
-        self.parameters = [value for value in learner.parameters() if value.requires_grad]
-        self.jacobian: type[Jacobian] = AutogradJacobian
-        if closed_form and PolicyJacobian.applies_to(learner):
-            self.jacobian = PolicyJacobian
+    def __call__(self, batch: MetaBatch) -> Metrics:
+        """Take one step: up the surrogate, within the trust region.
 
-    def __call__(self, batch: MetaBatch) -> StepTaken:
-        """Take one step: up the surrogate, within the trust region."""
-        region = self.region
-        if not batch.support:
-            raise CaviaError("support must hold the episodes of at least one inner step, got none")
-        parts = list(batch.split(region.chunk or len(batch)))
+        gain:    of the surrogate objective
+        kl:      mean KL divergence between the adapted policies before and after
+        share:   of the full step that the line search took; 0: no step was good enough, the parameters stay
+        entropy: of the adapted policies, mean over steps
+        """
+        parts = self.parts(batch, self.region.chunk)
         full, before, old = self._full_step(batch, parts)
         loss, kl, share = self._line_search(parts, old, before, full)
-        entropy = sum(
-            mean_over_points(self.policy.entropy(one), part.query.mask).sum().item()
-            for one, part in zip(old, parts, strict=True)
-        )
-        return StepTaken(before - loss, kl, share, entropy / len(batch))
+        return {"gain": before - loss, "kl": kl, "share": share, "entropy": self.entropy(parts, old)}
 
     def _full_step(self, batch: MetaBatch, parts: Sequence[MetaBatch]) -> tuple[Tensor, float, list[Tensor]]:
         """The step [P] whose KL divergence would be max_kl; the surrogate and all predictions before it."""
         region = self.region
         kept: list[Jacobian] = []
-        gradient, before, old = self.gradient(parts, kept if region.hvp_every == 1 else None)
+        gradient, before, old = self.gradient(parts, kept if region.hvp_every == 1 else None, region.cg_iterations)
         if region.hvp_every > 1:
             parts = list(batch.every(region.hvp_every).split((region.chunk or len(batch)) * region.hvp_every))
             kept = [self.jacobian(self.learner, part, region.cg_iterations) for part in parts]
@@ -115,41 +104,6 @@ class TRPO:
         direction, product = conjugate_gradients(damped_fisher, gradient, region.cg_iterations)
         return (2 * region.max_kl / (direction @ product)).sqrt() * direction, before, old
 
-    def surrogate(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
-        """−mean of A·π_new(a | s) / π_old(a | s) over each task's steps: predictions [T, N, D] twice → [T]."""
-        action, advantage = points.y[..., :-1], points.y[..., -1]
-        ratio = (self.policy.log_prob(new, action) - self.policy.log_prob(old, action)).exp()
-        return -mean_over_points(ratio * advantage, points.mask)
-
-    def gradient(
-        self, parts: Sequence[MetaBatch], kept: list[Jacobian] | None = None
-    ) -> tuple[Tensor, float, list[Tensor]]:
-        """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions.
-
-        kept: a list for the Jacobians, to be used again; None: only one is in memory at a time
-        """
-        total, loss, old = torch.zeros_like(self._flat(self.parameters)), 0.0, []
-        for part in parts:
-            jacobian = self.jacobian(self.learner, part, 0 if kept is None else self.region.cg_iterations)
-            old.append(jacobian.prediction)
-            new = jacobian.prediction.clone().requires_grad_()
-            share = self.surrogate(new, old[-1], part.query).sum() / _count(parts)
-            total += jacobian.pull(*torch.autograd.grad(share, new))
-            loss += share.item()
-            if kept is not None:
-                kept.append(jacobian)
-        return total, loss, old
-
-    @torch.no_grad()
-    def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:
-        """The surrogate (lower is better) and the mean KL divergence of the parameters as they are, over all tasks."""
-        loss = kl = 0.0
-        for part, before in zip(parts, old, strict=True):
-            new = self.jacobian(self.learner, part).prediction
-            loss += self.surrogate(new, before, part.query).sum().item()
-            kl += mean_over_points(self.policy.kl(before, new), part.query.mask).sum().item()
-        return loss / _count(parts), kl / _count(parts)
-
     @torch.no_grad()
     def _line_search(
         self, parts: Sequence[MetaBatch], old: Sequence[Tensor], before: float, full: Tensor
@@ -158,7 +112,7 @@ class TRPO:
 
         Returns the surrogate, the KL divergence and the share of the step.
         """
-        start, limit = self._flat(self.parameters), self.region.max_kl
+        start, limit = flat(self.parameters), self.region.max_kl
         if self.region.hvp_every > 1:
             full = self._corrected(parts, old, start, full)
         if full.isfinite().all():
@@ -189,10 +143,6 @@ class TRPO:
         for value, part in zip(self.parameters, parts, strict=True):
             value.data.copy_(part.view_as(value))
 
-    @staticmethod
-    def _flat(values: Sequence[Tensor]) -> Tensor:
-        return torch.cat([value.flatten() for value in values])
-
 
 def conjugate_gradients(
     product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10
@@ -211,7 +161,3 @@ def conjugate_gradients(
         direction = residual + new / squares * direction
         squares = new
     return x, target - residual
-
-
-def _count(parts: Sequence[MetaBatch]) -> int:
-    return sum(len(part) for part in parts)

@@ -19,7 +19,7 @@ from cavia.pictures.completion import ORDERS, Completion
 from cavia.pictures.datasets import CELEBA
 from cavia.pictures.pixels import as_png, with_known_only
 from cavia.tasks.batch import seeded_generator
-from cavia.training.settings import PRECISIONS
+from cavia.training.adam import PRECISIONS
 
 SIZE, PIXELS = CELEBA.size, CELEBA.size**2
 WAVE_BASIS = "wave basis"  # beyond the paper: a better network at the same number of context parameters

@@ -11,8 +11,9 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError
+from cavia.evaluation.evaluate import LIKELIEST, RETURN, Evaluation, evaluate
 from cavia.evaluation.probes import axis_alignment, linear_r2
-from cavia.evaluation.returns import Returns, evaluate_returns
+from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
 from cavia.models.mlp import INITS
 from cavia.models.policy import GaussianPolicy
@@ -112,29 +113,41 @@ def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) ->
     """
     found: dict[str, list[list[float]]] = {}
     for rate in settings.later_rates:
-        tested = _returns(learner, env, settings, rate, "test")
-        found[f"sampled {rate:g}"] = tested.sampled.scores.tolist()
-        found[f"mean {rate:g}"] = tested.mean.scores.tolist()
-        found[f"validation {rate:g}"] = _returns(learner, env, settings, rate, "val").sampled.scores.tolist()
+        sampled, mean = _returns(learner, env, settings, rate, "test", RETURN, LIKELIEST)
+        (validated,) = _returns(learner, env, settings, rate, "val", RETURN)
+        for name, one in (("sampled", sampled), ("mean", mean), ("validation", validated)):
+            found[f"{name} {rate:g}"] = one.scores.tolist()
     return {"scores": found}
 
 
-def _returns(learner: Any, env: TaskEnv, settings: PolicySettings, later_rate: float, split: str) -> Returns:
-    sizes = (settings.test_tasks, settings.test_rollouts, settings.updates, settings.discount, settings.trace)
-    return evaluate_returns(learner, env, *sizes, later_rate, split=split)
+def _returns(
+    learner: Learner, env: TaskEnv, settings: PolicySettings, later_rate: float, split: str, *metrics: str
+) -> list[Evaluation]:
+    return evaluate(
+        learner,
+        env,
+        settings.test_tasks,
+        support=settings.test_rollouts,
+        steps=settings.updates,
+        split=split,
+        metric=list(metrics),
+        updates=Updates(settings.discount, settings.trace, later_rate),
+    )
 
 
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
     """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
-    found = _returns(learner, env, settings, settings.later_rates[0], "test")
-    context = found.fast["context"]
+    (found,) = _returns(learner, env, settings, settings.later_rates[0], "test", RETURN)
+    assert found.adapted is not None
+    assert found.tasks is not None
+    context, goals = found.adapted.context, found.tasks
     return {
-        "scores": {"sampled": found.sampled.scores.tolist()},
+        "scores": {"sampled": found.scores.tolist()},
         "probes": {
             "contexts": context.tolist(),
-            "goals": found.tasks.tolist(),
-            "r2": linear_r2(context, found.tasks).tolist(),
-            "alignment": axis_alignment(context, found.tasks).tolist(),
+            "goals": goals.tolist(),
+            "r2": linear_r2(context, goals).tolist(),
+            "alignment": axis_alignment(context, goals).tolist(),
         },
     }
 

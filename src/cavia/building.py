@@ -1,0 +1,138 @@
+"""Objects that say what they were built with, and classes that are found by name because they were defined."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, ClassVar, TypeVar
+
+from cavia.errors import CaviaError, closest
+
+Kind = TypeVar("Kind", bound="Built")
+_families: "dict[type[Built], dict[str, list[type[Any]]]]" = {}
+
+
+class Built:
+    """Has each argument of its constructor as an attribute of the same name, as estimators of scikit-learn do.
+
+    A direct subclass is a family, such as learners or models. Every class of a family is registered by being defined:
+    `known` lists them, `find` finds one by name.
+
+    parts: names of the arguments that are no JSON values, such as a network; they are saved in other ways.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if Built in cls.__bases__:
+            _families[cls] = {}
+            return
+        for family in _families:
+            if issubclass(cls, family):
+                same_name = _families[family].setdefault(cls.__name__, [])
+                # A cell of a notebook that is run again defines its class again.
+                same_name[:] = [one for one in same_name if _place(one) != _place(cls)] + [cls]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor was called with, apart from its `parts`, as JSON values."""
+        return {name: plain(self._argument(name), self._what(name)) for name in argument_names(type(self))}
+
+    def _argument(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise CaviaError(
+                f"{type(self).__name__} must have its constructor's argument {name!r} as an attribute of that name"
+            ) from None
+
+    def _what(self, name: str) -> str:
+        return f"argument {name!r} of {type(self).__name__}"
+
+
+def argument_names(kind: type[Built]) -> list[str]:
+    """The arguments of the constructor that are not `parts`."""
+    named = [
+        name
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    return [name for name in named if name not in kind.parts]
+
+
+def build(kind: type[Kind], arguments: Mapping[str, Any], where: str, **parts: Any) -> Kind:
+    """The object that was built with these `arguments`; where: what says so, for messages."""
+    unknown = sorted(set(arguments) - set(argument_names(kind)))
+    if unknown:
+        raise CaviaError(f"{where}: {kind.__name__} has no argument {unknown[0]!r}")
+    return kind(**parts, **arguments)
+
+
+def plain(value: Any, what: str) -> Any:
+    """The value as JSON has it: NumPy's numbers and arrays, paths, data classes and collections are converted."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Built):
+        return {"class": type(value).__name__, "arguments": value.arguments}
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value), what)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one, what) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        ordered: Iterable[Any] = sorted(value) if isinstance(value, set | frozenset) else value
+        return [plain(one, what) for one in ordered]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    raise CaviaError(f"{what} is a {type(value).__name__}, which a file cannot hold; use numbers, strings or lists")
+
+
+def known(family: Any) -> dict[str, Any]:
+    """Name → class, for all classes of the family that can be built: ours, and those that are imported."""
+    for name in _public():
+        _import(name)
+    found = {name: classes[-1] for name, classes in sorted(_families[family].items())}
+    return {
+        name: kind
+        for name, kind in found.items()
+        if (module_of(kind) or name in _public()) and not inspect.isabstract(kind)
+    }
+
+
+def find(family: Any, name: str, where: str, module: str | None = None) -> Any:
+    """The class of that name; module: the one that it was defined in, if it is not ours."""
+    if name in _public():
+        _import(name)
+    classes = _families[family].get(name, [])
+    classes = [one for one in classes if module in (None, one.__module__)] or classes
+    if len(classes) > 1:
+        ours = [one for one in classes if one.__module__.split(".")[0] == "cavia"]
+        if module is None and len(ours) == 1:
+            return ours[0]
+        places = " and ".join(one.__module__ for one in classes)
+        raise CaviaError(f"{where} names {name}, of which there are several, in {places}; say which one to use")
+    if not classes:
+        raise CaviaError(f"{where} needs {name}, which is not imported; {closest(name, known(family))}")
+    return classes[0]
+
+
+def module_of(kind: type[Any]) -> str | None:
+    """The module of a class that is not ours, for `find`."""
+    return None if kind.__module__.split(".")[0] == "cavia" else kind.__module__
+
+
+def _public() -> list[str]:
+    """Our public names; each is imported at its first use."""
+    package: Any = import_module("cavia")
+    return package.__all__
+
+
+def _import(name: str) -> None:
+    getattr(import_module("cavia"), name)
+
+
+def _place(kind: type[Any]) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__

@@ -1,0 +1,36 @@
+"""How a broken promise is reported."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+from cavia.tasks.batch import shape
+
+CLOSE = 1e-4  # of a number's size, what two orders of the same additions in float32 may differ by
+
+
+class Broken(CaviaError):
+    """A promise that an object does not keep."""
+
+
+def keeps(subject: object, promise: str, kept: bool, instead: str = "") -> None:
+    """Raise unless the promise is kept; instead: what was found."""
+    if not kept:
+        found = f"; {instead}" if instead else ""
+        raise Broken(f"{type(subject).__name__} breaks a promise: {promise}{found}")
+
+
+def require_close(subject: object, promise: str, found: Tensor, expected: Tensor) -> None:
+    """Raise unless two tensors are equal up to rounding."""
+    keeps(subject, promise, found.shape == expected.shape, f"{shape(found)} against {shape(expected)}")
+    size = max(expected.detach().abs().max().item() if expected.numel() else 0.0, 1e-3)
+    distance = (found - expected).detach().abs().max().item() if found.numel() else 0.0
+    kept = distance <= CLOSE * size and not math.isnan(distance)
+    keeps(subject, promise, kept, f"the largest difference is {distance:.2g} among numbers up to {size:.2g}")
+
+
+def require_equal(subject: object, promise: str, found: Tensor, expected: Tensor) -> None:
+    """Raise unless two tensors are equal to the bit."""
+    keeps(subject, promise, found.shape == expected.shape and torch.equal(found, expected))

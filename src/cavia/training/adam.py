@@ -1,0 +1,117 @@
+"""Adam on the mean query loss: the outer step for tasks of points."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
+from cavia.learners.base import Learner
+from cavia.models.base import NormedModel
+from cavia.tasks.batch import TaskBatch
+from cavia.training.batches import TaskBlock
+from cavia.training.eligible import is_worth_compiling, require_linear_layers
+from cavia.training.outer import Length, Metrics, Moment, Outer, OuterStep
+from cavia.training.several import Steps
+from cavia.training.step import MetaStep
+
+PRECISIONS = ("float32", "bf16")
+LATER = {"cooldown": 0.0, "precision": "float32"}  # settings that earlier versions did not have, and what they did
+UNRECORDED = ("chunk", "compile")  # they change speed and memory, and results by rounding only
+WORTH_COMPILING = 10_000  # iterations: compiling takes seconds and saves 2 ms or more of a sine step
+WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
+
+
+@dataclass(frozen=True)
+class Adam(Outer):
+    """Adam on the mean query loss of each batch of tasks.
+
+    lr, lr_decay: outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
+    cooldown:     share of the run, at its end, in which the rate also falls linearly to 0.
+    clip:         every element of the meta-gradient is clamped to ±clip; None: not at all.
+    chunk:        tasks at a time: memory is bounded by a chunk, the gradient is the same.
+    compile:      compile the whole step into one graph: True, False, or "auto", if the run is long and it pays, or say
+                  why not. What the network and the loss compute must then depend on nothing but their inputs and
+                  weights: a Python value that changes between steps stays what it was.
+    precision:    of matrix products in training: "float32", or "bf16", up to twice as fast on processors with
+                  instructions for it, for networks of linear layers. Weights, losses, Adam and validation stay in
+                  float32, and the trained model is used as any other.
+    """
+
+    lr: float = 1e-3
+    lr_decay: float = 1.0
+    lr_decay_every: int = 5000
+    cooldown: float = 0.0
+    clip: float | None = 10.0
+    chunk: int | None = None
+    compile: str | bool = "auto"
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        require_at_least("lr_decay_every", self.lr_decay_every, 1)
+        for name in ("lr", "lr_decay", *(["clip"] if self.clip is not None else [])):
+            require_positive(name, getattr(self, name))
+        if self.chunk is not None:
+            require_at_least("chunk", self.chunk, 1)
+        if not 0 <= self.cooldown <= 1:
+            raise CaviaError(f"cooldown must be a share of the run, from 0 to 1, got {self.cooldown}")
+        if self.compile is not True and self.compile is not False and self.compile != "auto":
+            raise CaviaError(f'compile must be True, False or "auto", got {self.compile!r}')
+        require_one_of("precision", self.precision, PRECISIONS)
+
+    def step(self, learner: Learner, length: Length) -> "AdamStep":
+        return AdamStep(learner, self, self._compiles(learner, length))
+
+    def _compiles(self, learner: Learner, length: Length) -> bool:
+        if self.compile != "auto":
+            return bool(self.compile)
+        may_take = length.minutes is None or length.minutes >= WORTH_COMPILING_MINUTES
+        return length.iterations >= WORTH_COMPILING and may_take and is_worth_compiling(learner)
+
+    def check(self, learner: Learner) -> None:
+        if self.precision == "bf16":
+            require_linear_layers(learner)
+
+    def has_kernel(self, learner: Learner) -> bool:
+        return isinstance(learner.model, NormedModel) and learner.model.fuses
+
+    def as_config(self) -> dict[str, Any]:
+        """Without what does as earlier versions did, whose folders go on."""
+        known = {name: value for name, value in asdict(self).items() if name not in UNRECORDED}
+        return {"outer": "Adam"} | {name: v for name, v in known.items() if name not in LATER or v != LATER[name]}
+
+    def lr_at(self, moment: Moment) -> float:
+        """The outer learning rate of a step."""
+        decayed = self.lr * self.lr_decay ** (moment.iteration // self.lr_decay_every)
+        return decayed * min(1.0, (1 - moment.share) / self.cooldown) if self.cooldown else decayed
+
+
+class AdamStep(OuterStep):
+    """`MetaStep` at the rates of a schedule, several steps in a call where that is faster."""
+
+    def __init__(self, learner: Learner, settings: Adam, compiled: bool):
+        self.settings = settings
+        self.step = MetaStep(learner, settings.lr, settings.clip, settings.chunk, compiled, settings.precision)
+        self.steps = Steps(self.step, may_fail=settings.compile == "auto")
+
+    @property
+    def loops(self) -> bool:  # type: ignore[override]  # it may find out that they do not
+        return self.steps.loops
+
+    def __call__(self, batch: TaskBatch) -> Metrics:
+        """One step at the rate as it is."""
+        return {"loss": self.step(batch).item()}
+
+    def take(self, block: TaskBlock, start: int, moments: Sequence[Moment]) -> list[Metrics]:  # type: ignore[override]
+        losses = self.steps(block, start, [self.settings.lr_at(moment) for moment in moments])
+        return [{"loss": loss} for loss in losses.tolist()]
+
+    def now(self) -> Metrics:
+        return {"lr": self.step.lr.item()}
+
+    def state(self) -> dict[str, Tensor]:
+        return self.step.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.step.load_state(dict(state))

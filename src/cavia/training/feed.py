@@ -1,0 +1,161 @@
+"""Where a run's batches come from, and how its model is scored on validation tasks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from cavia.errors import CaviaError, require_at_least
+from cavia.learners.base import Learner
+from cavia.tasks.batch import seeded_generator
+from cavia.training.outer import Block, Metrics
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How a run chooses its best model, which the learner holds at the end.
+
+    tasks: of the split "val", 100 by default, in an environment 20; 0: no validation, the last model stays.
+    every: iterations between validations and checkpoints, 500 by default, in an environment 10.
+    query: query points, or episodes after adaptation, of each of the tasks; by default as many as in training.
+    """
+
+    tasks: int | None = None
+    every: int | None = None
+    query: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("validation tasks", self.tasks, 0),
+            ("every", self.every, 1),
+            ("validation query", self.query, 0),
+        ):
+            if value is not None:
+                require_at_least(name, value, least)
+
+    def filled(self, tasks: int, every: int, query: int) -> "Filled":
+        """With these where it says nothing."""
+        return Filled(
+            tasks if self.tasks is None else self.tasks,
+            every if self.every is None else self.every,
+            query if self.query is None else self.query,
+        )
+
+
+class Filled(NamedTuple):
+    """A `Validation` that says everything."""
+
+    tasks: int
+    every: int
+    query: int
+
+
+class Scored(NamedTuple):
+    """A model on the validation tasks: its score, whether more is better, and what else a line of metrics says."""
+
+    score: float
+    higher_is_better: bool
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much a batch has.
+
+    tasks_per_batch: T
+    support, query:  points of each task, or episodes before each inner step and after the last. Of several numbers
+                     for support, one is drawn for each batch.
+    """
+
+    tasks_per_batch: int
+    support: int | Sequence[int]
+    query: int
+
+    def __post_init__(self) -> None:
+        require_at_least("tasks_per_batch", self.tasks_per_batch, 1)
+        require_at_least("query", self.query, 0)
+        for count in self.support_counts:
+            require_at_least("support", count, 1)
+        if not self.support_counts:
+            raise CaviaError("support must name at least one number of points, got none")
+
+    @property
+    def support_counts(self) -> list[int]:
+        """The numbers of support points that a batch may have."""
+        return list(self.support) if isinstance(self.support, Sequence) else [self.support]
+
+
+class Feed(ABC):
+    """The batches of a run, one after the other, and its validation.
+
+    gives:      the class of the batches.
+    waits:      whether time passes that no core of ours works, so that a run's time is that of the clock on the wall.
+    line_every: iterations between lines of metrics.
+    """
+
+    gives: ClassVar[type]
+    waits: bool
+    line_every: int
+
+    def __init__(self, learner: Learner, sizes: Sizes, validation: Filled, seed: int):
+        self.learner, self.sizes, self.validation = learner, sizes, validation
+        self.seed = require_at_least("seed", seed, 0)
+        self.generator = seeded_generator(self.seed, "train")
+        self.ahead = 1  # batches drawn at once. They depend on it, so a run stays with the number that it began with
+        self.used = 1  # batches of the block
+        self._before = self.generator.get_state()  # what the block was drawn from
+
+    def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most begin and go on alike
+        """Draw as the run that goes on did, by its config.json; None: as is best."""
+
+    @abstractmethod
+    def as_config(self) -> dict[str, Any]:
+        """What config.json says of it: a run folder is tied to it."""
+
+    @abstractmethod
+    def draw(self) -> Block:
+        """The next `ahead` batches."""
+
+    @abstractmethod
+    def validate(self) -> Scored:
+        """Score the learner as it is."""
+
+    def following(self) -> tuple[Block, int]:
+        """The block that the next batch is in, and its place there."""
+        if self.used == self.ahead:
+            self._draw()
+        return self._block, self.used
+
+    def _draw(self) -> None:
+        if self.ahead > 1:
+            self._before = self.generator.get_state()
+        self._block, self.used = self.draw(), 0
+
+    def state(self) -> tuple[Tensor, int]:
+        """The generator's state, and how many of the batches drawn from there are used."""
+        return (self.generator.get_state(), 0) if self.used == self.ahead else (self._before, self.used)
+
+    def load_state(self, generator: Tensor, used: int) -> None:
+        """Go on from what `state` returned."""
+        self.generator.set_state(generator)
+        self.used = self.ahead
+        if used:
+            self._draw()
+            self.used = used
+
+    def source_state(self) -> dict[str, Tensor]:
+        """What the source itself remembers."""
+        return {}
+
+    def load_source_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # most remember nothing
+        """Restore what `source_state` returned."""
+
+
+def describe_source(source: Any) -> dict[str, Any]:
+    """What config.json says of a family or environment: its `settings` if it has such a property, else its fields."""
+    settings = getattr(source, "settings", None)
+    if settings is None:
+        settings = asdict(source) if is_dataclass(source) else {}  # type: ignore[arg-type]  # an instance, not a class
+    return {"class": type(source).__name__, "settings": settings}

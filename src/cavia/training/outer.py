@@ -1,0 +1,116 @@
+"""What an outer algorithm is: settings, and the step that they make for a learner."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from torch import Tensor
+
+from cavia.learners.acting import Updates
+from cavia.learners.base import Learner
+from cavia.tasks.batch import TaskBatch
+
+Metrics: TypeAlias = dict[str, float]  # by name, as metrics.jsonl has them
+OUTER: dict[str, "type[Outer]"] = {}  # every outer algorithm by its name
+
+
+class Moment(NamedTuple):
+    """When a step is taken: after so many iterations, which are this share of the run."""
+
+    iteration: int
+    share: float
+
+
+class Length(NamedTuple):
+    """How long a run may get."""
+
+    iterations: int
+    minutes: float | None
+
+
+class Block(Protocol):
+    """Some batches that were drawn together.
+
+    count:   how many
+    metrics: what is known of them before any step
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def __getitem__(self, number: int) -> Any:
+        """One of the batches."""
+        ...
+
+
+class OuterStep(ABC):
+    """Outer iterations on one learner, whose parameters they update in place.
+
+    loops: whether many steps in one call of `take` cost less than one by one.
+    """
+
+    loops: bool = False
+
+    @abstractmethod
+    def __call__(self, batch: Any) -> Metrics:
+        """Take one step on a batch of tasks; what it did. A "loss" among it must be finite, or the run ends."""
+
+    def take(self, block: Block, start: int, moments: Sequence[Moment]) -> list[Metrics]:
+        """A step on each batch of the block from `start` on, one for each moment."""
+        return [self(block[number]) for number, _ in enumerate(moments, start)]
+
+    def now(self) -> Metrics:
+        """What a line of metrics says besides the means over its steps."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step depends on besides the learner, by name, for a checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # a step without a state needs none
+        """Restore what `state` returned."""
+
+
+class Outer(ABC):
+    """The settings of an outer algorithm; frozen dataclasses. Defining a subclass registers it in `OUTER`.
+
+    takes:    the class of the batches that its steps are made on: `TaskBatch`, or `MetaBatch` of episodes.
+    chunk:    tasks at a time, if the algorithm can bound its memory so; validation does the same.
+    cooldown: share of the run, at its end, in which steps shrink; a run that is made longer goes on from before it.
+    updates:  how a policy's inner updates are made, if steps are made on episodes.
+    """
+
+    takes: ClassVar[type] = TaskBatch
+    chunk: int | None = None
+    cooldown: float = 0.0
+    updates: Updates = Updates()
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        OUTER[cls.__name__] = cls
+
+    @abstractmethod
+    def step(self, learner: Learner, length: Length) -> OuterStep:
+        """The steps for this learner in a run of that length."""
+
+    def check(self, learner: Learner) -> None:  # noqa: B027  # most have nothing to refuse
+        """Raise if the settings do not suit the learner."""
+
+    def has_kernel(self, learner: Learner) -> bool:
+        """Whether its steps on this learner can compute with our kernels; config.json then says which they did."""
+        return False
+
+    def as_config(self) -> dict[str, Any]:
+        """What config.json says: a run folder is tied to it. `updates` are told by the source of the episodes."""
+        settings: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # subclasses are dataclasses
+        settings.pop("updates", None)
+        return {"outer": type(self).__name__, "outer_settings": settings}
+
+
+def outer_of(config: Mapping[str, Any]) -> str:
+    """The name of a run's outer algorithm by its config.json, which earlier versions did not say."""
+    return config.get("outer", "TRPO" if "trust_region" in config else "Adam")

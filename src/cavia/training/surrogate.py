@@ -1,0 +1,107 @@
+"""What outer steps on policies share: the surrogate objective through the inner steps, and its gradient (Section 5.3).
+
+The KL divergence is summed over the numbers of an action and averaged over the steps of each task, then over tasks.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError
+from cavia.learners.acting import MetaBatch, Points, policy_of
+from cavia.learners.base import Learner
+from cavia.learners.losses import mean_over_points
+from cavia.training.jacobian import AutogradJacobian, Jacobian
+from cavia.training.outer import OuterStep
+from cavia.training.policy_jacobian import PolicyJacobian
+
+
+class PolicyStep(OuterStep):
+    """An outer step for a learner around a policy.
+
+    closed_form: differentiate our own policies by the formulas that are written out for them, instead of by autograd;
+                 the step is the same up to rounding
+    """
+
+    def __init__(self, learner: Learner, closed_form: bool = True):
+        self.learner, self.policy = learner, policy_of(learner)
+        self.parameters = [value for value in learner.parameters() if value.requires_grad]
+        self.jacobian: type[Jacobian] = AutogradJacobian
+        if closed_form and PolicyJacobian.applies_to(learner):
+            self.jacobian = PolicyJacobian
+
+    def parts(self, batch: MetaBatch, chunk: int | None) -> list[MetaBatch]:
+        """The batch, at most `chunk` tasks at a time."""
+        if not batch.support:
+            raise CaviaError("support must hold the episodes of at least one inner step, got none")
+        return list(batch.split(chunk or len(batch)))
+
+    def ratio(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
+        """π_new(a | s) / π_old(a | s) of the actions that were taken: predictions [T, N, D] twice → [T, N]."""
+        action = points.y[..., :-1]
+        return (self.policy.log_prob(new, action) - self.policy.log_prob(old, action)).exp()
+
+    def surrogate(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
+        """−mean of A·π_new / π_old over each task's steps: predictions [T, N, D] twice → [T]."""
+        return -mean_over_points(self.ratio(new, old, points) * points.y[..., -1], points.mask)
+
+    def gradient(
+        self,
+        parts: Sequence[MetaBatch],
+        kept: list[Jacobian] | None = None,
+        products: int = 0,
+        old: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, float, list[Tensor]]:
+        """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions.
+
+        kept:     a list for the Jacobians, to be used again for so many `products`; None: one in memory at a time
+        old:      the predictions of the policies that acted, by default those of the parameters as they are
+        """
+        total, loss, found = torch.zeros_like(flat(self.parameters)), 0.0, []
+        for number, part in enumerate(parts):
+            jacobian = self.jacobian(self.learner, part, 0 if kept is None else products)
+            found.append(jacobian.prediction)
+            new = jacobian.prediction.clone().requires_grad_()
+            before = found[-1] if old is None else old[number]
+            share = self.surrogate(new, before, part.query).sum() / count(parts)
+            total += jacobian.pull(*torch.autograd.grad(share, new))
+            loss += share.item()
+            if kept is not None:
+                kept.append(jacobian)
+        return total, loss, found
+
+    @torch.no_grad()
+    def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:
+        """The surrogate (lower is better) and the mean KL divergence of the parameters as they are, over all tasks."""
+        new = [self.jacobian(self.learner, part).prediction for part in parts]
+        loss = sum(
+            self.surrogate(one, before, part.query).sum().item()
+            for one, before, part in zip(new, old, parts, strict=True)
+        )
+        return loss / count(parts), self.kl(parts, old, new)
+
+    @torch.no_grad()
+    def kl(self, parts: Sequence[MetaBatch], old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
+        """The mean KL divergence from old to new predictions, over all tasks."""
+        return self._mean(parts, (self.policy.kl(*pair) for pair in zip(old, new, strict=True)))
+
+    @torch.no_grad()
+    def entropy(self, parts: Sequence[MetaBatch], predictions: Sequence[Tensor]) -> float:
+        """The mean entropy of the policies, over all tasks."""
+        return self._mean(parts, (self.policy.entropy(one) for one in predictions))
+
+    @staticmethod
+    def _mean(parts: Sequence[MetaBatch], values: Iterable[Tensor]) -> float:
+        pairs = zip(values, parts, strict=True)
+        return sum(mean_over_points(one, part.query.mask).sum().item() for one, part in pairs) / count(parts)
+
+
+def flat(values: Iterable[Tensor]) -> Tensor:
+    """Tensors as one vector [P]."""
+    return torch.cat([value.flatten() for value in values])
+
+
+def count(parts: Sequence[MetaBatch]) -> int:
+    """The tasks of all parts."""
+    return sum(len(part) for part in parts)
