@@ -56,7 +56,9 @@ def assert_same(compiled, learner, tasks=3, support=3, query=5, **arguments):
     x, y, q = points(learner, tasks, support, query)
     expected, found = (one.adapt(x, y, **arguments) for one in (learner, compiled))
     if not isinstance(learner, cavia.MatchingNets):  # which keeps every point, padding too, with no vote
-        torch.testing.assert_close(found.flatten(), expected.flatten())
+        (tensors, layout), (expected_tensors, expected_layout) = found.flatten(), expected.flatten()
+        torch.testing.assert_close(tensors, expected_tensors)
+        assert layout == expected_layout
     prediction = compiled.predict(q, found)
     assert not prediction.requires_grad
     assert prediction.is_contiguous()

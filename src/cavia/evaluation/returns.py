@@ -8,7 +8,7 @@ from torch import Tensor
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import collect
 from cavia.errors import require_at_least
-from cavia.evaluation.evaluate import LIKELIEST, RETURN, Evaluation, device_of
+from cavia.evaluation.result import LIKELIEST, RETURN, Evaluation, device_of
 from cavia.learners.acting import Stage, Updates, actor, adapt_in, check_fits
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner

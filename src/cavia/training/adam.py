@@ -96,7 +96,7 @@ class AdamStep(OuterStep):
         self.steps = Steps(self.step, may_fail=settings.compile == "auto")
 
     @property
-    def loops(self) -> bool:  # type: ignore[override]  # it may find out that they do not
+    def loops(self) -> bool:
         return self.steps.loops
 
     def __call__(self, batch: TaskBatch) -> Metrics:

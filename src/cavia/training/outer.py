@@ -48,12 +48,12 @@ class Block(Protocol):
 
 
 class OuterStep(ABC):
-    """Outer iterations on one learner, whose parameters they update in place.
+    """Outer iterations on one learner, whose parameters they update in place."""
 
-    loops: whether many steps in one call of `take` cost less than one by one.
-    """
-
-    loops: bool = False
+    @property
+    def loops(self) -> bool:
+        """Whether many steps in one call of `take` cost less than one by one."""
+        return False
 
     @abstractmethod
     def __call__(self, batch: Any) -> Metrics:

@@ -1,0 +1,74 @@
+"""What an evaluation gives, and how a learner is held for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cavia.learners.adapted import Adapted
+from cavia.learners.base import Learner
+
+RETURN, LIKELIEST = "return", "likeliest return"  # in an environment: with random actions, with the likeliest ones
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of T tasks after 0, 1, … S gradient steps.
+
+    metric:   "accuracy", "return" and "likeliest return": higher is better; otherwise an error (lower is better).
+    scores:   [S + 1, T]
+    mean:     [S + 1]  over tasks
+    interval: [S + 1]  half width of the 95 % interval of the mean
+    tasks:    [T, ...]  in an environment: which tasks
+    adapted:  in an environment: what the last step led to
+    """
+
+    metric: str
+    scores: Tensor
+    tasks: Tensor | None = None
+    adapted: Adapted | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scores.mean(1)
+
+    @property
+    def interval(self) -> Tensor:
+        return half_width(self.scores)
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.metric in ("accuracy", RETURN, LIKELIEST)
+
+    def __str__(self) -> str:
+        pairs = zip(self.mean.tolist(), self.interval.tolist(), strict=True)
+        return "\n".join(
+            f"{self.metric} after {step} steps: {mean:.4f} ± {width:.4f}" for step, (mean, width) in enumerate(pairs)
+        )
+
+
+def half_width(scores: Tensor) -> Tensor:
+    """Half width of the 95 % interval of the mean over the last axis: [..., T] → [...]."""
+    count = scores.shape[-1]
+    if count < 2:
+        return torch.full(scores.shape[:-1], float("nan"))
+    return 1.96 * scores.std(-1) / count**0.5
+
+
+@contextmanager
+def evaluating(learner: Learner) -> Iterator[None]:
+    """The learner in evaluation mode inside, and as it was afterwards."""
+    was_training = learner.training
+    learner.eval()
+    try:
+        yield
+    finally:
+        learner.train(was_training)
+
+
+def device_of(learner: Learner) -> torch.device:
+    """Where the learner's parameters are."""
+    tensors = (*learner.parameters(), *learner.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
