@@ -243,10 +243,10 @@ def test_what_no_graph_takes_is_done_by_the_learner(sine):
     compiled.respond(q, start).sum().backward()
     assert start["context"].grad is not None
     with torch.inference_mode():
-        torch.testing.assert_close(compiled.adapt(x.clone(), y.clone()), learner.adapt(x, y))
+        torch.testing.assert_close(compiled.adapt(x.clone(), y.clone()).context, learner.adapt(x, y).context)
     with torch.inference_mode():
         inferred = points(learner, 2, 7)[:2]
-    torch.testing.assert_close(compiled.adapt(*inferred), learner.adapt(*inferred))
+    torch.testing.assert_close(compiled.adapt(*inferred).context, learner.adapt(*inferred).context)
 
 
 def test_the_rest_of_a_learner_is_there(sine, tmp_path):
@@ -351,7 +351,7 @@ def test_statistics_of_support_points_go_through_graphs(method, monkeypatch):
     learner = method(Normed().double(), "mse")
     compiled = cavia.compiled(learner)
     found = assert_same(compiled, learner)
-    assert "statistics" in found
+    assert found.statistics is not None
     assert_same(compiled, learner, start=found)
     assert len(compiled.graphs.graphs) == 3
 
