@@ -16,7 +16,9 @@ from cavia.learners.newton import GaussNewton
 def is_worth_compiling(learner: Learner) -> bool:
     """Whether a long run is compiled without being told to; warns where only the caller can tell."""
     if why := doubt(learner, learner.loss):
-        warnings.warn(f"the meta-step runs uncompiled: {why}; compile=True compiles it all the same", stacklevel=3)
+        warnings.warn(
+            f"the meta-step runs uncompiled: {why}; Adam(compile=True) compiles it all the same", stacklevel=3
+        )
         return False
     return drawback(learner) is None
 
