@@ -135,6 +135,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys):
     assert main(order) == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
     out = tmp_path / "fig4"
     order = [*CAVIA, "run", "fig4", "--out", str(out), "--set", "iterations=6000", "--set", "hidden=4"]

@@ -138,6 +138,7 @@ def test_a_build_that_was_killed_does_not_hang_the_next(cache, built, tmp_path, 
     assert library() is not None
 
 
+@pytest.mark.slow
 def test_two_processes_may_build_at_once(cache, built, tmp_path, monkeypatch):
     compiler(tmp_path, monkeypatch, f'cp {built} "$out"; sleep 1')
     code = "from cavia.kernels.build import library; assert library() is not None"

@@ -89,6 +89,7 @@ def test_it_equals_autograd_twice(sizes, categorical, threads, monkeypatch):
     assert_close(problem.found(), problem.expected())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHER_FLAGS)
 def test_it_is_right_on_processors_with_shorter_registers(name, monkeypatch):
     other = load((*FLAGS, *OTHER_FLAGS[name], "-O1"))

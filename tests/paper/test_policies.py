@@ -64,6 +64,7 @@ def children(pid, word):
     return [int(child) for child in found if word in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the worker")
 def test_a_killed_worker_is_one_clear_error_and_the_run_goes_on(tmp_path):
     out = tmp_path / "fig7c"

@@ -76,6 +76,7 @@ KILLED = f"""
 """
 
 
+@pytest.mark.slow
 def test_kill_loses_no_acknowledged_batch(path):
     chance, acknowledged, begin = random.Random(), set(), 0
     process = start(KILLED, path)
@@ -95,6 +96,7 @@ def test_kill_loses_no_acknowledged_batch(path):
     check_integrity(path)
 
 
+@pytest.mark.slow
 def test_two_writers_and_a_reader_do_no_harm(path):
     writers = [start(WRITER, path, number, 0, 25) for number in range(2)]  # both make the file
     for writer in writers:
@@ -271,6 +273,7 @@ def test_a_store_can_be_used_on_both_sides_of_a_fork(path):
     check_integrity(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_many_processes_may_make_the_same_store(tmp_path):
     code = f"""
