@@ -1,6 +1,8 @@
 """What objects were built with, and classes that are found because they were defined."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +117,10 @@ def test_values_become_json(tmp_path):
     assert plain(given, "it") == {"a": 3, "b": [1, 0.5], "c": str(tmp_path), "d": {"x": [0, 1]}, "e": [1, 3]}
     with pytest.raises(cavia.CaviaError, match="it is a function, which a file cannot hold"):
         plain(points, "it")
+
+
+def test_the_recipe_in_the_documentation_is_a_learner():
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    (recipe,) = re.findall(r"### A method: one file.*?```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(recipe, "architecture.md", "exec"), names := {"__name__": "recipe"})
+    assert known(cavia.Learner)["LearnedRate"] is names["LearnedRate"]
