@@ -27,7 +27,7 @@ from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis
 from .models.condition import condition as condition
 from .models.conditioned import Conditioned as Conditioned
-from .models.conditioning import Concat as Concat, FiLM as FiLM
+from .models.context_layers import Concat as Concat, FiLM as FiLM
 from .models.convnet import ConvNet as ConvNet
 from .models.mlp import MLP as MLP
 from .models.policy import CategoricalPolicy as CategoricalPolicy, GaussianPolicy as GaussianPolicy

@@ -12,7 +12,7 @@ from cavia.kernels import pool_first
 from cavia.kernels.choice import has_hooks, is_float_on_cpu, is_ready, may_fuse, may_pool_first
 from cavia.kernels.stem import Layer, Layers, fits, fused
 from cavia.models.base import NormedModel
-from cavia.models.conditioning import FiLM
+from cavia.models.context_layers import FiLM
 from cavia.models.norm import EPSILON, TaskNorm
 
 BLOCKS = 4

@@ -8,7 +8,7 @@ from torch.nn.functional import relu
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.models.base import ContextModel
-from cavia.models.conditioning import Concat
+from cavia.models.context_layers import Concat
 
 INITS = ("torch", "he", "xavier")
 
