@@ -53,6 +53,11 @@ def last(found: Mapping[str, Any], curve: str = "validation") -> float:
     return statistics.mean(statistics.mean(one[-3:]) for one in found[curve])
 
 
+def best(found: Mapping[str, Any]) -> float:
+    """The mean over seeds of the best validation, that of the model that `fit` keeps."""
+    return statistics.mean(max(one) for one in found["validation"])
+
+
 def figure(chosen: Mapping[str, Mapping[str, Any]]) -> Lines:
     def series(label: str, x: list[float], curves: Sequence[Sequence[float]]) -> Series:
         points = list(zip(*curves, strict=True))
@@ -77,7 +82,7 @@ def figure(chosen: Mapping[str, Mapping[str, Any]]) -> Lines:
 
 def markdown(found: Mapping[str, Any]) -> str:
     rows = "\n".join(
-        f"| {name} | {last(one, 'before'):.1f} | {last(one):.1f} | {one['kl']} |"
+        f"| {name} | {last(one, 'before'):.1f} | {last(one):.1f} | {best(one):.1f} | {one['kl']} |"
         for name, one in found["outer_steps"].items()
     )
     order = f"python benchmarks/ppo.py --iterations {found['iterations']} --seeds {found['seeds']} --rates"
@@ -92,8 +97,8 @@ at each iteration, 5 context parameters, inner rate 1, the same start for all; o
 are those of 40 validation goals with random actions, before and after one update: the mean of the last three
 validations{seeds}. {rates}; TRPO has the paper's settings.
 
-| outer step | before an update | after it | mean KL divergence of a step |
-|---|---|---|---|
+| outer step | before an update | after it | after it, best validation | mean KL divergence of a step |
+|---|---|---|---|---|
 {rows}
 
 ![{found["caption"]}](ppo.svg)
@@ -120,8 +125,8 @@ def main() -> None:
         )
         for name, one in outer.items()
     }
-    best = max((name for name in measured if name != "TRPO"), key=lambda name: last(measured[name]))
-    drawn = figure({"TRPO": measured["TRPO"], best: measured[best]})
+    chosen = max((name for name in measured if name != "TRPO"), key=lambda name: last(measured[name]))
+    drawn = figure({"TRPO": measured["TRPO"], chosen: measured[chosen]})
     run = {"iterations": options.iterations, "seeds": options.seeds, "rates": options.rates}
     found = run | {"outer_steps": measured}
     write_atomically(options.out / "ppo.svg", figure_svg(drawn, "ppo").encode())
