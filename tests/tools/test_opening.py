@@ -8,7 +8,6 @@ import torch
 import cavia
 from cavia.cli import main
 from cavia.errors import CaviaError
-from cavia.pictures import datasets
 from cavia.pictures.faces import synthetic_faces
 from cavia.pictures.glyphs import synthetic_glyphs
 from cavia.tools.opening import is_policy, load_model, open_trained
@@ -20,8 +19,8 @@ GLYPHS = synthetic_glyphs(train=4, val=4, test=4, drawings=6)
 
 @pytest.fixture(autouse=True)
 def little_data(monkeypatch):
-    monkeypatch.setattr(datasets, "synthetic_faces", lambda size: FACES)
-    monkeypatch.setattr(datasets, "synthetic_glyphs", lambda size: GLYPHS)
+    monkeypatch.setattr("cavia.pictures.faces.synthetic_faces", lambda size: FACES)
+    monkeypatch.setattr("cavia.pictures.glyphs.synthetic_glyphs", lambda size: GLYPHS)
 
 
 def trained(folder, model, family, loss="mse", **sizes):
@@ -63,9 +62,9 @@ def test_pictures_are_found_again(kind, tmp_path):
 def test_tasks_of_no_known_kind_are_one_line(sine, tmp_path):
     config = json.loads((sine / "config.json").read_text())
     for change, message in (
-        ({"family": {"class": "Cosine", "settings": {}}}, "no tasks of the kind 'Cosine'; did you mean 'Sine'?"),
+        ({"family": {"class": "Cosine", "settings": {}}}, "needs Cosine, which is not imported; did you mean 'Sine'?"),
         ({"family": {}}, "is not the configuration of a training run"),
-        ({"family": {"class": "Sine", "settings": {"colour": 1}}}, "is not the configuration of a training run"),
+        ({"family": {"class": "Sine", "settings": {"colour": 1}}}, "config.json: Sine has no argument 'colour'"),
         ({"family": {"class": "Completion", "settings": {}}}, "is not the configuration of a training run"),
     ):
         (sine / "config.json").write_text(json.dumps(config | change))

@@ -115,7 +115,7 @@ def test_an_environment_that_is_not_ours_is_named(navigation, tmp_path, capsys):
         text = (navigation / name).read_bytes().replace(b'"Navigation"', b'"Navigator"')
         (tmp_path / name).write_bytes(text)
     assert main(["watch", str(tmp_path)]) == 2
-    assert "there is no environment 'Navigator' here; did you mean 'Navigation'?" in capsys.readouterr().err
+    assert "needs Navigator, which is not imported; did you mean 'Navigation'?" in capsys.readouterr().err
 
 
 def test_gif_frames_are_encoded_in_order():

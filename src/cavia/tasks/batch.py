@@ -101,7 +101,7 @@ class TaskFamily(Built, ABC):
     @classmethod
     def reopen(cls, settings: Mapping[str, Any], root: Path) -> Self:
         """The family whose `settings` these are; root: the folder that data sets are in."""
-        return build(cls, settings, cls.__name__)
+        return build(cls, settings, "the run's config.json")
 
     @abstractmethod
     def sample(
