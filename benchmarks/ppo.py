@@ -92,10 +92,12 @@ def markdown(found: Mapping[str, Any]) -> str:
     seeds = f" and of {found['seeds']} seeds" if found["seeds"] > 1 else ""
     return f"""# PPO beside TRPO
 
-`{order}`: CAVIA on 2D navigation, 20 tasks × 20 episodes × 100 steps
-at each iteration, 5 context parameters, inner rate 1, the same start for all; one thread on a shared machine. Returns
-are those of 40 validation goals with random actions, before and after one update: the mean of the last three
-validations{seeds}. {rates}; TRPO has the paper's settings.
+    {order}
+
+CAVIA on 2D navigation, 20 tasks × 20 episodes × 100 steps at each iteration, 5 context parameters, inner rate 1; with a
+seed, all start from the same weights. Returns are those of 40 validation goals with random actions, before and after
+one update: the mean of the last three validations{seeds}. {rates}; TRPO has one setting, the paper's.
+So few iterations and seeds show that PPO learns, not which of the two is better.
 
 | outer step | before an update | after it | after it, best validation | mean KL divergence of a step |
 |---|---|---|---|---|
