@@ -41,16 +41,11 @@ def version(learner: Learner) -> str:
 
 
 def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> None:
-    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it, for `read_extra`."""
+    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it."""
     foreign = {"learner": building.module_of(type(learner)), "model": building.module_of(type(learner.model))}
     modules = {name: module for name, module in foreign.items() if module}
     kept = ({"extra": extra} if extra else {}) | ({"modules": modules} if modules else {})
     write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
-
-
-def read_extra(path: str | PathLike[str]) -> dict[str, Any]:
-    """What was saved with the learner as `extra`."""
-    return read_tensors(Path(path))[1].get("extra", {})
 
 
 def load(

@@ -202,7 +202,7 @@ class Run:
 
     def _who(self) -> str:
         """The learner as messages name it."""
-        rate = self.learner.arguments.get("inner_lr")
+        rate = getattr(self.learner, "inner_lr", None)
         return type(self.learner).__name__ + ("" if rate is None else f" with inner_lr {rate:g}")
 
 
