@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,10 +179,7 @@ class Run:
         if state.best:
             self.learner.load_state_dict(state.best)
         if self.folder:
-            try:
-                self.learner.save(self.folder.model)
-            except TypeError as error:
-                warnings.warn(f"{self.folder.model} is not written, the model cannot be saved: {error}", stacklevel=3)
+            self.learner.save(self.folder.model)
         return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
 
     def _keep_before_cooldown(self) -> None:
