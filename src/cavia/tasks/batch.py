@@ -67,6 +67,21 @@ class TaskBatch:
         """The tasks from `start` to before `stop`."""
         return self._map(lambda tensor: tensor[start:stop])
 
+    def fault(self) -> str | None:
+        """The first number that is not finite and no padding, in words; None: all are fine."""
+        for name in ("support_x", "support_y", "query_x", "query_y"):
+            value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
+            if not value.is_floating_point():
+                continue
+            wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
+            wrong = wrong if mask is None else wrong & mask
+            if wrong.any():
+                task, point = wrong.nonzero()[0].tolist()
+                numbers = value[task, point].flatten()
+                bad = numbers[~numbers.isfinite()][0].item()
+                return f"{name} of task {task}, point {point} of the batch is {bad}: mend the data"
+        return None
+
     def _map(self, change: Any) -> "TaskBatch":
         tensors = {
             entry.name: change(value)

@@ -30,6 +30,9 @@ class TaskBlock:
         size = len(self.tasks) // self.count
         return self.tasks.part(number * size, (number + 1) * size)
 
+    def fault(self, number: int) -> str | None:
+        return self[number].fault()
+
 
 class TaskFeed(Feed):
     """Batches from a task family."""

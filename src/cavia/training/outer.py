@@ -46,6 +46,10 @@ class Block(Protocol):
         """One of the batches."""
         ...
 
+    def fault(self, number: int) -> str | None:
+        """Which number of that batch is not finite, in words; None: all are, so the data are not to blame."""
+        ...
+
 
 class OuterStep(ABC):
     """Outer iterations on one learner, whose parameters they update in place."""

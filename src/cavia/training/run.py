@@ -109,7 +109,8 @@ class Run:
         for metrics in taken:
             state.iteration += 1
             if not math.isfinite(metrics.get("loss", 0.0)):
-                raise Diverged(f"{self._who()}: the loss is {metrics['loss']} at iteration {state.iteration}; {ADVICE}")
+                why = block.fault(first + state.iteration - numbers.start - 1) or ADVICE
+                raise Diverged(f"{self._who()}: the loss is {metrics['loss']} at iteration {state.iteration}; {why}")
             self._add(block.metrics | metrics)
         return block.metrics | taken[-1]
 

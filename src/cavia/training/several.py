@@ -115,5 +115,7 @@ class Loop:
         views = [part.view_as(parameter) for parameter, part in parts]
         with step.holding([step.lr, step.count, first, second, *views, *fixed]):
             gradient, loss = step.gradient(batch)
-        change, first, second = step.adam(gradient, first, second, *adam)
+        fine = gradient.isfinite().all() & loss.isfinite()
+        rate, warm_first, warm_second = adam.unbind()
+        change, first, second = step.adam(gradient, first, second, rate, warm_first, warm_second, fine)
         return (weights - change, first, second), loss

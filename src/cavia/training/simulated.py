@@ -28,6 +28,9 @@ class EpisodeBlock:
     def __getitem__(self, number: int) -> MetaBatch:
         return self.batch
 
+    def fault(self, number: int) -> str | None:
+        return None  # episodes that are not finite do not get so far
+
 
 class EpisodeFeed(Feed):
     """New tasks of an environment, and episodes in them: before each inner step and after the last."""

@@ -19,6 +19,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 class MetaStep:
     """Gradient of the outer loss, element-wise clamp, Adam; updates the learner's parameters in place.
 
+    A step whose loss or gradient is not finite changes nothing; its loss says so.
+
     lr:    outer learning rate β, a tensor that may change between calls.
     clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
@@ -62,7 +64,7 @@ class MetaStep:
 
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
-        self._update: Callable[[Tensor], None] = wrap(self.update)
+        self._update: Callable[[Tensor], None] = wrap(self.update)  # of the gradient, NaN where the loss is not finite
 
     def tensors(self) -> list[Tensor]:
         """All that a step reads and overwrites, apart from the batch."""
@@ -101,7 +103,7 @@ class MetaStep:
             share = len(part) / len(batch)
             total += share * gradient
             loss += share * part_loss
-        self._update(total)
+        self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
         return loss
 
     def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
@@ -127,30 +129,39 @@ class MetaStep:
         return torch.cat([gradient.flatten() for gradient in found]), loss.detach()
 
     def update(self, gradient: Tensor) -> None:
-        """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam."""
-        self.count.add_(1)
+        """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam; nothing if it is not finite."""
+        fine = gradient.isfinite().all()
+        self.count.add_(fine)
         warm = (1 - BETA1**self.count, 1 - BETA2**self.count)
-        change, first, second = self.adam(gradient, self.first_moment, self.second_moment, self.lr, *warm)
+        change, first, second = self.adam(gradient, self.first_moment, self.second_moment, self.lr, *warm, fine)
         self.first_moment.copy_(first)
         self.second_moment.copy_(second)
         for parameter, part in zip(self.parameters.values(), change.split(self.sizes), strict=True):
             parameter.sub_(part.view_as(parameter))
 
     def adam(
-        self, gradient: Tensor, first: Tensor, second: Tensor, rate: Tensor, warm_first: Tensor, warm_second: Tensor
+        self,
+        gradient: Tensor,
+        first: Tensor,
+        second: Tensor,
+        rate: Tensor,
+        warm_first: Tensor,
+        warm_second: Tensor,
+        fine: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What to subtract from θ [P], and the moments [P] after this gradient [P].
+        """What to subtract from θ [P], and the moments [P] after this gradient [P]; if it is not `fine`, none.
 
         warm_first, warm_second: 1 − β₁ᵗ and 1 − β₂ᵗ at step t, the weight that the gradients so far have in a moment.
         """
         if self.clip is not None:
             gradient = gradient.clamp(-self.clip, self.clip)
-        first, second = first.lerp(gradient, 1 - BETA1), second.lerp(gradient.square(), 1 - BETA2)
-        return rate * (first / warm_first) / ((second / warm_second).sqrt() + EPSILON), first, second
+        new, square = first.lerp(gradient, 1 - BETA1), second.lerp(gradient.square(), 1 - BETA2)
+        change = rate * (new / warm_first) / ((square / warm_second).sqrt() + EPSILON)
+        return change.where(fine, 0), new.where(fine, first), square.where(fine, second)
 
     def _gradient_and_update(self, batch: TaskBatch) -> Tensor:
         gradient, loss = self.gradient(batch)
-        self.update(gradient)
+        self.update(gradient.where(loss.isfinite(), torch.nan))
         return loss
 
     def state(self) -> dict[str, Tensor]:

@@ -1,0 +1,72 @@
+"""A batch that is not finite changes nothing, and the message says what is to blame."""
+
+import pytest
+import torch
+
+import cavia
+from cavia.training.several import Loop
+from cavia.training.step import MetaStep
+from tests.training.runs import assert_same, weights
+
+
+class Broken(cavia.Sine):
+    """One number of one batch is wrong."""
+
+    def __init__(self, at=30, name="support_y", value=float("nan")):
+        super().__init__()
+        object.__setattr__(self, "wrong", [at, name, value])
+
+    def sample(self, *arguments, **named):
+        batch = super().sample(*arguments, **named)
+        if arguments[-1] != "val":
+            self.wrong[0] -= 1
+            if self.wrong[0] == 0:
+                getattr(batch, self.wrong[1])[2, 3] = self.wrong[2]
+        return batch
+
+
+def learner(**arguments):
+    torch.manual_seed(0)
+    return cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=2), "mse", **arguments)
+
+
+@pytest.mark.parametrize("name", ["support_x", "support_y", "query_x", "query_y"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_learner_keeps_its_weights_and_the_number_is_named(name, value):
+    trained, expected = learner(), learner()
+    cavia.fit(expected, Broken(at=10**9), 29, validation=cavia.Validation(tasks=0), progress=False)
+    with pytest.raises(cavia.Diverged, match=rf"at iteration 30; {name} of task 2, point 3 of the batch is {value}"):
+        cavia.fit(trained, Broken(30, name, value), 60, validation=cavia.Validation(tasks=0), progress=False)
+    assert_same(weights(trained), weights(expected))
+
+
+def test_rates_are_to_blame_where_the_data_are_fine():
+    trained = learner(inner_lr=1e30)
+    with pytest.raises(cavia.Diverged, match="try a smaller inner_lr or lr"):
+        cavia.fit(trained, cavia.Sine(), 5, validation=cavia.Validation(tasks=0), progress=False)
+    assert all(value.isfinite().all() for value in trained.parameters())
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_a_step_that_is_not_finite_changes_nothing(chunk):
+    step = MetaStep(learner(), lr=0.01, chunk=chunk)
+    batch = cavia.Sine().sample(4, 5, 5, torch.Generator().manual_seed(0))
+    step(batch)
+    before = [value.clone() for value in step.tensors()]
+    batch.query_y[3, 0] = torch.nan
+    assert not step(batch).isfinite()
+    assert all(torch.equal(one, other) for one, other in zip(step.tensors(), before, strict=True))
+    batch.query_y[3, 0] = 0.0
+    assert step(batch).isfinite()
+
+
+def test_a_step_of_a_loop_that_is_not_finite_changes_nothing(compiler):
+    step = MetaStep(learner(), lr=0.01, compiled=True)
+    batch = cavia.Sine().sample(8, 5, 5, torch.Generator().manual_seed(0))
+    batch.support_y[5, 0] = torch.nan  # of the second batch
+    losses = Loop(step, 2)(batch, 0, [0.01, 0.01])
+    assert losses.isfinite().tolist() == [True, False]
+    alone = MetaStep(learner(), lr=0.01)
+    alone(batch.part(0, 4))
+    for one, other in zip(step.parameters.values(), alone.parameters.values(), strict=True):
+        torch.testing.assert_close(one, other)
