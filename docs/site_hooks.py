@@ -6,19 +6,17 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "benchmarks/bench.md", "benchmarks/sine.md", "benchmarks/store.md", "benchmarks/users.md")
+SHOWN = ("README.md", "*.svg", "*/*.svg", "*/*.png", "benchmarks/*.md")
 
 
 def on_files(files, config):
     """Add the figures, and the pages that docs/ links to."""
-    results = ROOT / "results"
-    for path in [*results.glob("*.svg"), *results.glob("*/*.png"), *(results / page for page in PAGES)]:
-        if path.exists():
-            name = path.relative_to(ROOT).as_posix()
-            if path.suffix == ".md":
-                files.append(File.generated(config, name, content=_without_links(path.read_text())))
-            else:
-                files.append(File.generated(config, name, abs_src_path=str(path)))
+    for path in sorted(path for pattern in SHOWN for path in (ROOT / "results").glob(pattern)):
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix == ".md":
+            files.append(File.generated(config, name, content=_without_links(path.read_text())))
+        else:
+            files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 

@@ -116,6 +116,7 @@ def test_threads_do_not_meet(name):
 
 
 @pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("name", LEARNERS)
 def test_threads_do_not_meet_in_many_calls(name):
     check(name, threads=16, calls=1000)

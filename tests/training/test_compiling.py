@@ -233,15 +233,3 @@ def test_a_failed_trace_leaves_the_step_as_it_was():
     assert [value.data_ptr() for value in step.tensors()] == before
     assert not torch.compiler.is_compiling()
     assert step.count.item() == 0
-
-
-@pytest.mark.slow
-def test_on_a_processor_the_graph_is_called_from_cpp_and_biases_are_not_added_by_the_library():
-    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(6, 7), context=2), "mse")
-    whole = MetaStep(learner, lr=0.01, compiled=True)._whole
-    batch = cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
-    tensors = [batch.support_x, batch.support_y, batch.query_x, batch.query_y]
-    graph = whole._compile(tensors, lambda found: cavia.TaskBatch(*found))
-    assert "CppWrapper" in graph.source_code
-    assert "cpu_mm_out" in graph.source_code
-    assert "addmm" not in graph.source_code

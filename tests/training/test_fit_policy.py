@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -102,7 +103,8 @@ def test_a_killed_run_of_cheetahs_goes_on_to_the_bit(tmp_path):
 
     whole = run(tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(torch.get_num_threads())]
-    assert subprocess.run(command, timeout=240, check=False).returncode == -signal.SIGKILL
+    root = Path(__file__).parents[2]  # for `tests`
+    assert subprocess.run(command, cwd=root, timeout=240, check=False).returncode == -signal.SIGKILL
     resumed = run(tmp_path / "killed")
     assert_same(weights(whole), weights(resumed))
     assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
