@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cavia.conformance.promise import keeps, require_close
+from cavia.conformance.promise import keeps, left_as_it_was, require_close
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import call_with
 from cavia.tasks.batch import shape
@@ -21,18 +21,11 @@ def check_model(model: ContextModel, x: Tensor) -> None:
     size = getattr(model, "context", None)
     keeps(model, "`context` is a whole number, 0 or more", isinstance(size, int) and size >= 0, f"it is {size!r}")
     keeps(model, "x to try it on has two tasks of two points at least", min(x.shape[:2]) >= 2, f"it is {shape(x)}")
-    was_training = model.training
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.eval()
-    try:
+    with left_as_it_was(model):
         with torch.no_grad():
             _check_calls(model, x)
         _check_context(model, x)
         _check_weights(model, x)
-    finally:
-        model.train(was_training)
-    for name, value in model.state_dict().items():
-        keeps(model, "a call in evaluation mode changes no weight or buffer", torch.equal(before[name], value), name)
 
 
 def _contexts(model: ContextModel, tasks: int, like: Tensor) -> Tensor:

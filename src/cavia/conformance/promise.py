@@ -1,9 +1,11 @@
 """How a broken promise is reported."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cavia.errors import CaviaError
 from cavia.tasks.batch import shape
@@ -20,6 +22,20 @@ def keeps(subject: object, promise: str, kept: bool, instead: str = "") -> None:
     if not kept:
         found = f"; {instead}" if instead else ""
         raise Broken(f"{type(subject).__name__} breaks a promise: {promise}{found}")
+
+
+@contextmanager
+def left_as_it_was(subject: nn.Module) -> Iterator[None]:
+    """In evaluation mode inside, and in the mode that it was in afterwards; its weights and buffers must be the same."""
+    was_training = subject.training
+    before = {name: value.clone() for name, value in subject.state_dict().items()}
+    subject.eval()
+    try:
+        yield
+    finally:
+        subject.train(was_training)
+    for name, value in subject.state_dict().items():
+        keeps(subject, "calls change no weight or buffer", torch.equal(before[name], value), name)
 
 
 def require_close(subject: object, promise: str, found: Tensor, expected: Tensor) -> None:
