@@ -124,3 +124,9 @@ def test_the_recipe_in_the_documentation_is_a_learner():
     (recipe,) = re.findall(r"### A method: one file.*?```python\n(.*?)```", text, flags=re.DOTALL)
     exec(compile(recipe, "architecture.md", "exec"), names := {"__name__": "recipe"})
     assert known(cavia.Learner)["LearnedRate"] is names["LearnedRate"]
+
+
+def test_the_reference_has_every_public_name():
+    text = (Path(__file__).parents[1] / "docs" / "reference.md").read_text()
+    names = set(cavia.__all__) - {"__version__", "envs"}
+    assert not [name for name in names if f"::: cavia.{name}\n" not in text]
