@@ -18,6 +18,7 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is what returns memory at once")
 def test_a_tensor_takes_the_memory_of_the_one_before():
     faults = {}

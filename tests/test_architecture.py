@@ -78,6 +78,7 @@ def test_only_the_command_line_imports_the_paper():
     assert importing == {Path("cli/experiments.py")}
 
 
+@pytest.mark.slow
 def test_the_library_does_without_the_paper():
     code = """if True:
         import sys, cavia
@@ -95,6 +96,7 @@ def test_no_pickle_is_loaded_anywhere():
         assert "torch.load" not in text, path
 
 
+@pytest.mark.slow
 def test_importing_cavia_is_lean():
     heavy = [
         "matplotlib",
@@ -112,6 +114,7 @@ def test_importing_cavia_is_lean():
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_pytorch_is_left_to_the_first_use():
     code = """if True:
         import sys, cavia, cavia.cli

@@ -59,6 +59,7 @@ def test_without_locks_one_warning_is_all(tmp_path, monkeypatch):
         cavia.fit(learner, cavia.Sine(), 2, run_dir=RunFolder(tmp_path / "run", events=False), **arguments)
 
 
+@pytest.mark.slow
 def test_cavia_trains_without_the_modules_that_only_unix_has(tmp_path):
     code = f"""if True:
         import sys, os, torch  # which may use them where they are

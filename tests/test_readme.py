@@ -14,6 +14,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_python_runs(number, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

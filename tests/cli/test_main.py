@@ -108,6 +108,7 @@ def test_a_run_in_the_folder_that_one_is_in(tmp_path, capsys, monkeypatch):
     assert main(["list", "--runs", str(tmp_path)]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_no_space_for_the_output_is_one_line(tmp_path):
     command = f"{' '.join(CAVIA)} list --runs {tmp_path} > /dev/full"
@@ -161,6 +162,7 @@ def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
     assert json.loads(metrics.read_text().splitlines()[-1])["iteration"] < 6000
 
 
+@pytest.mark.slow
 def test_output_to_a_closed_pipe_is_no_error(tmp_path):
     command = f"{' '.join(CAVIA)} list --runs {tmp_path} | head -1"
     found = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")

@@ -24,6 +24,7 @@ def test_our_own_networks_are_compiled_with_the_version_that_is_installed(learne
     assert is_worth_compiling(learner)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("later_pytorch")
 def test_with_another_version_of_pytorch_training_is_not_compiled_unless_asked_for(learner, monkeypatch):
     with pytest.warns(

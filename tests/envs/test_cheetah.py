@@ -161,6 +161,7 @@ def test_missing_mujoco_is_one_line(monkeypatch):
         CheetahDirection()
 
 
+@pytest.mark.slow
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
     code = """
 import os, torch

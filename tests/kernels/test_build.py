@@ -125,6 +125,7 @@ def test_a_damaged_library_is_built_anew(cache, built, tmp_path, monkeypatch):
     assert library() is not None
 
 
+@pytest.mark.slow
 def test_a_build_that_was_killed_does_not_hang_the_next(cache, built, tmp_path, monkeypatch):
     compiler(tmp_path, monkeypatch, f'head -c 1000 {built} > "$out"; echo > {tmp_path}/started; sleep 60')
     code = "from cavia.kernels.build import library; library()"

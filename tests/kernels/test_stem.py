@@ -111,6 +111,7 @@ def test_two_threads_and_several_tasks_agree_with_one_at_a_time(width):
         assert all(torch.equal(a, b) for a, b in zip(both(fused, x, made, gradient), again, strict=True))
 
 
+@pytest.mark.slow
 def test_gradients_are_no_further_from_double_precision_than_pytorchs():
     """On many pictures rounding decides what some max-pools take, in PyTorch as in ours."""
     made = layers(32, 3)

@@ -137,6 +137,7 @@ def test_only_with_norm_task_do_query_points_see_each_other():
         assert torch.allclose(before[:, 0], after[:, 0]) != sees
 
 
+@pytest.mark.slow
 def test_running_statistics_approach_those_of_the_training_batches_and_are_saved(tmp_path):
     learner, batch = make("running", dtype=torch.float32)
     step = MetaStep(learner, 1e-9, chunk=3)

@@ -116,6 +116,7 @@ def test_remeasure_has_a_flag(finished):
     assert all(new > old for new, old in zip(stamps(finished, "result.json"), before, strict=True))
 
 
+@pytest.mark.slow
 def test_a_cell_that_diverged_is_not_trained_again_to_be_measured(tmp_path):
     out = tmp_path / "table1"
     result = run(order(out, maml_lrs=1e30))
@@ -187,6 +188,7 @@ class Lock(threading.Thread):
             self.may_end.wait(120)
 
 
+@pytest.mark.slow
 def test_a_cell_of_another_process_is_waited_for_while_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PATIENCE", 0.2)
     out = tmp_path / "table1"
@@ -205,6 +207,7 @@ def test_a_cell_of_another_process_is_waited_for_while_others_go_on(tmp_path, mo
     assert [cell["method"] for cell in result["cells"]] == ["CAVIA", "MAML"]
 
 
+@pytest.mark.slow
 def test_busy_cells_are_looked_at_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PATIENCE", 1.0)
     started, start = [], running._start
@@ -216,6 +219,7 @@ def test_busy_cells_are_looked_at_now_and_then(tmp_path, monkeypatch):
     assert 4 <= len(started) <= 8  # two cells, about once a second
 
 
+@pytest.mark.slow
 def test_two_runners_share_an_experiment(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PATIENCE", 0.3)
     ours = order(tmp_path / "table1", contexts="2,3", iterations=60)

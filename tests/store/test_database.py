@@ -149,6 +149,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(path):
     check_integrity(path)
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files_is_one_line(path):
     code = f"""
         import resource, sys, torch, cavia
@@ -168,6 +169,7 @@ def test_a_limit_on_the_size_of_files_is_one_line(path):
         assert len(store) == 100
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_can_be_read_and_not_written(tmp_path):
     folder = tmp_path / "folder"
     with cavia.ContextStore(folder / "tasks.store", VERSION) as store:
@@ -252,6 +254,7 @@ def test_a_closed_store_says_so(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]  # the log is gone
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_store_can_be_used_on_both_sides_of_a_fork(path):
     code = f"""

@@ -135,6 +135,7 @@ def test_steps_of_a_slow_loop_are_taken_one_by_one(monkeypatch):
     assert taken == [1] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_a_compiled_run_takes_many_steps_at_once_and_goes_on_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "MOMENT", 60.0)

@@ -159,6 +159,7 @@ def padded(tasks: int, points: int) -> cavia.TaskBatch:
     return cavia.TaskBatch(batch.support_x, batch.support_y, batch.query_x, batch.query_y, support_mask=mask)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("learner", [cavia.MAML, cavia.ANIL, cavia.CaviaMAML, cavia.MetaSGD])
 def test_steps_that_adapt_weights_equal_eager_ones(learner):
@@ -175,6 +176,7 @@ def test_steps_that_adapt_weights_equal_eager_ones(learner):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_steps_with_changing_batches_rates_and_frozen_weights_equal_eager_ones(chunk):

@@ -12,6 +12,7 @@ from cavia.training.progress import Progress
 from tests.training.runs import assert_same, fit, make, train, weights
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error():
     learner = make(hidden=(40, 40))
     before = cavia.evaluate(learner, cavia.Sine(), tasks=100).mean[1]
@@ -145,6 +146,7 @@ def test_bad_settings_are_named(changes, message):
         train(make(), 10, **changes)
 
 
+@pytest.mark.slow
 def test_failed_compilation_falls_back_and_says_why(monkeypatch):
     def broken(*arguments, **options):
         raise RuntimeError("no C++ compiler found\nand more")

@@ -92,6 +92,7 @@ train(make(env=env), 6, sys.argv[1], env, every=2, validation_tasks=0)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_of_cheetahs_goes_on_to_the_bit(tmp_path):
     pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
 
@@ -118,6 +119,7 @@ def test_a_folder_of_another_environment_is_refused(tmp_path):
         train(make(), 3, tmp_path, outer=cavia.TRPO(max_kl=0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["CAVIA", "MAML"])
 @pytest.mark.parametrize("first_order", [False, True])
 def test_a_discrete_environment_is_learned(method, first_order):
@@ -131,6 +133,7 @@ def test_a_discrete_environment_is_learned(method, first_order):
     assert likeliest.scores.shape == (2, 6)
 
 
+@pytest.mark.slow
 def test_navigation_is_learned():
     learner, env = make(hidden=(32,), inner_lr=1.0), Navigation(horizon=30)
     start = cavia.evaluate(learner, env, tasks=16, support=10, steps=1).mean

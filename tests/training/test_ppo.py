@@ -100,6 +100,7 @@ def test_a_run_goes_on_to_the_bit(tmp_path):
         policies.train(policies.make(), 6, tmp_path / "part", outer=cavia.PPO(epochs=4, chunk=2))
 
 
+@pytest.mark.slow
 def test_navigation_is_learned():
     learner, env = policies.make(hidden=(32,), inner_lr=1.0), cavia.envs.Navigation(horizon=30)
     start = cavia.evaluate(learner, env, tasks=16, support=10, steps=1).mean

@@ -24,6 +24,7 @@ def gradient(learner, batch, **options):
     return MetaStep(learner, 1e-3, **options)._gradient(batch)[0].double()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("method", [cavia.CAVIA, cavia.MAML])

@@ -130,6 +130,7 @@ cavia.fit(learner, cavia.Sine(), 40, run_dir=cavia.RunFolder(sys.argv[1], events
 """
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_the_middle_of_a_write_goes_on_to_the_bit(tmp_path):
     whole = make()
     train(whole, 40, tmp_path / "whole")

@@ -53,6 +53,7 @@ def taken(learner, block, compiled, clip=1.0):
     return losses, nn.utils.parameters_to_vector(learner.parameters()), *step.state().values()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("make", "block"),

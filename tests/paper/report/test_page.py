@@ -53,12 +53,14 @@ def test_page_escapes_and_needs_nothing_from_outside(results, tmp_path):
     assert len(identifiers) == len(set(identifiers))
 
 
+@pytest.mark.slow
 def test_same_results_give_the_same_bytes(results, tmp_path):
     pages = [write_report([results], tmp_path / name).parent for name in ("one", "two")]
     contents = [{path.name: path.read_bytes() for path in page.iterdir()} for page in pages]
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_made_from_the_committed_results(tmp_path):
     results = Path(__file__).parents[3] / "results"
     page = write_report([results], tmp_path).with_name("report.md").read_text()
@@ -92,6 +94,7 @@ def test_two_runs_of_an_experiment_are_told_apart_by_their_settings(tmp_path):
         assert page.read_text().count("(minutes 100)") == 2
 
 
+@pytest.mark.slow
 def test_a_result_found_twice_is_shown_once(results, tmp_path):
     page = write_report([results, results / "table1"], tmp_path / "out").read_text()
     assert page.count('<section id="table1') == 1
