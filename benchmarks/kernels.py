@@ -85,13 +85,17 @@ def markdown(found: dict[str, Any]) -> str:
     sections = "\n".join(_section(method, curves) for method, curves in found["curves"].items())
     return f"""# Training on our own kernels and on PyTorch's operations
 
-`python benchmarks/kernels.py --iterations {found["iterations"]}`: pictures from {found["images"]["source"]}, 84×84,
+`python benchmarks/kernels.py --iterations {found["iterations"]} --runs {" ".join(_runs(found))}`: pictures from {found["images"]["source"]}, 84×84,
 5 ways, 1 shot, 4 tasks a batch, 32 filters, `cavia.fit` on one thread. All runs start from the same weights and see the
-same tasks. “Fused” are our kernels, “plain” PyTorch's operations, both in single precision; “double” are PyTorch's
-operations in double precision. Rounding decides what some max-pools take, and training amplifies it. Loss is the mean
+same tasks. “Fused” are our kernels, “plain” PyTorch's operations, both in single precision; “double”, if it was run, are
+PyTorch's operations in double precision. Rounding decides what some max-pools take, and training amplifies it. Loss is the mean
 over the interval; accuracy that on {VALIDATION_TASKS} tasks of the validation classes.
 
 {sections}"""
+
+
+def _runs(found: dict[str, Any]) -> list[str]:
+    return list(next(iter(found["curves"].values())))
 
 
 def _section(method: str, curves: dict[str, list[dict[str, Any]]]) -> str:
