@@ -83,13 +83,17 @@ def apart(one: list[dict[str, Any]], other: list[dict[str, Any]], name: str) -> 
 
 def markdown(found: dict[str, Any]) -> str:
     sections = "\n".join(_section(method, curves) for method, curves in found["curves"].items())
+    options = (
+        f"--iterations {found['iterations']} --methods {' '.join(found['curves'])} --runs {' '.join(_runs(found))}"
+    )
     return f"""# Training on our own kernels and on PyTorch's operations
 
-`python benchmarks/kernels.py --iterations {found["iterations"]} --runs {" ".join(_runs(found))}`: pictures from {found["images"]["source"]}, 84×84,
-5 ways, 1 shot, 4 tasks a batch, 32 filters, `cavia.fit` on one thread. All runs start from the same weights and see the
-same tasks. “Fused” are our kernels, “plain” PyTorch's operations, both in single precision; “double”, if it was run, are
-PyTorch's operations in double precision. Rounding decides what some max-pools take, and training amplifies it. Loss is the mean
-over the interval; accuracy that on {VALIDATION_TASKS} tasks of the validation classes.
+`python benchmarks/kernels.py {options}`:
+{found["images"]["source"]}, 84×84, 5 ways, 1 shot, 4 tasks a batch, 32 filters, `cavia.fit` on one thread.
+All runs start from the same weights and see the same tasks. “Fused” are our kernels, “plain” PyTorch's operations, both
+in single precision; “double”, if it was run, are PyTorch's operations in double precision. Rounding decides what some
+max-pools take, and training amplifies it. Loss is the mean over the interval; accuracy that on {VALIDATION_TASKS} tasks
+of the validation classes.
 
 {sections}"""
 
