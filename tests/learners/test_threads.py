@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -156,4 +157,8 @@ def test_other_weights_count_wherever_they_stand(build):
 def test_transparent_are_modules_of_known_code_only():
     assert is_transparent(nn.Sequential(nn.Linear(1, 1), nn.GRU(1, 1)))
     assert is_transparent(mlp())
+    assert is_transparent(conditioned(nn.Sequential(OrderedDict(first=nn.Linear(2, 2)))))
     assert not is_transparent(nn.Sequential(InAList()))
+    hooked = nn.Sequential(nn.Linear(1, 1))
+    hooked[0].register_forward_hook(lambda layer, inputs, output: hooked[0].weight * output)  # it holds the layer
+    assert not is_transparent(hooked)

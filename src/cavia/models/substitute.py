@@ -34,9 +34,16 @@ def alone(module: nn.Module) -> AbstractContextManager[Any]:
 def is_transparent(module: nn.Module) -> bool:
     """Whether all code of the module is PyTorch's or ours, so that its parts are where `nn.Module` keeps them."""
     return all(
-        type(one).__module__.split(".")[0] in ("torch", "cavia") and "forward" not in one.__dict__
+        _is_known(type(one))
+        and "forward" not in one.__dict__
+        and all(map(_is_known, (*one._forward_hooks.values(), *one._forward_pre_hooks.values())))
         for one in module.modules()
     )
+
+
+def _is_known(code: Any) -> bool:
+    """Whether a class, a function or a callable object is PyTorch's or ours."""
+    return str(getattr(code, "__module__", "")).split(".")[0] in ("torch", "cavia")
 
 
 def lock_of(module: nn.Module) -> threading.RLock:
