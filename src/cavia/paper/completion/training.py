@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,6 +30,8 @@ COMPARED = ("CAVIA", "MAML", "CNP", WAVE_BASIS)
 class CompletionSettings(Settings):
     """The paper's values, where it gives them. Every number of known pixels has a model of its own."""
 
+    known: ClassVar = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
+
     iterations: int = 50_000
     methods: tuple[str, ...] = COMPARED
     shots: tuple[int, ...] = (10, 100, 1000)  # known pixels
@@ -55,12 +57,10 @@ class CompletionSettings(Settings):
     precision: str = "float32"  # of matrix products in training; the wave basis solves systems, always in float32
 
     def __post_init__(self) -> None:
-        known: dict[str, Any] = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
-        self.check(may_be_zero=("cooldown",), **known)
-        for name in ("shots", "query"):
-            value = getattr(self, name)
-            if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
-                raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {value}")
+        super().__post_init__()
+        for name, most in (("shots", max(self.shots)), ("query", self.query)):
+            if most > PIXELS:
+                raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {most}")
 
 
 @dataclass(frozen=True)

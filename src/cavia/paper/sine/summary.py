@@ -4,9 +4,9 @@ from itertools import pairwise
 
 from cavia.paper.published import TABLE1
 from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Row, Series, Summary
-from cavia.paper.showing import cell, curve, lines, plane, table
+from cavia.paper.showing import cell, curve, curve_over_rates, lines, planes, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
-from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
+from cavia.paper.statistics import at_rates, below, best, difference, estimate, scores, text
 
 MSE = "mse"
 BEYOND = 10  # times the error before any step: off the scale
@@ -14,13 +14,12 @@ SMOOTH = 0.8  # R²
 WITHIN = (1.5, 2.0)  # times its best error: where a method performs well; the second is the first version's
 
 
-def _best_rate(results: list[CellResult], method: str, context: int) -> list[CellResult]:
-    """The results, one per seed, of the rate with the best mean validation score; rates that diverged are out."""
-    return best(grouped(results, lambda one: one["inner_lr"], method=method, context=context).values())
-
-
 def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summary:
-    groups = {(m, size): _best_rate(results, m, size) for m in ("CAVIA", "MAML") for size in settings.contexts}
+    groups = {
+        (method, size): best(at_rates(results, method, context=size).values())
+        for method in ("CAVIA", "MAML")
+        for size in settings.contexts
+    }
 
     def shown(method: str, size: int):  # type: ignore[no-untyped-def]
         group = groups[method, size]
@@ -88,10 +87,9 @@ def _curves(groups: dict[tuple[str, int], list[CellResult]]) -> list[Curves]:
 
 def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary:
     """CAVIA, and MAML at each of its rates; the one that validates best after one step is the rival."""
-    ours, rival = (_best_rate(results, method, settings.context) for method in ("CAVIA", "MAML"))
-    rates = grouped(results, lambda one: one["inner_lr"], method="MAML")
-    others = [group for group in rates.values() if group is not rival and group != rival]
-    groups = [group for group in (ours, rival, *others) if group]
+    of_maml = list(at_rates(results, "MAML").values())
+    ours, rival = best(at_rates(results, "CAVIA").values()), best(of_maml)
+    groups = [group for group in (ours, rival, *(group for group in of_maml if group is not rival)) if group]
     caption = (
         f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. Of MAML's "
         "rates, the one that validates best after one step comes first. A cross at the top: more than "
@@ -105,13 +103,8 @@ def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary
 def _step_series(settings: StepsSettings, group: list[CellResult]) -> Series:
     """The error after each number of steps; null where it is off the scale."""
     points = [estimate(scores(group, MSE, step)) for step in range(settings.steps + 1)]
-    seen = [point["mean"] <= BEYOND * points[0]["mean"] for point in points]
-    return {
-        "label": f"{group[0]['method']} (inner rate {group[0]['inner_lr']:g})",
-        "x": list(range(len(points))),
-        "y": [point["mean"] if ok else None for point, ok in zip(points, seen, strict=True)],
-        "interval": [point.get("interval") if ok else None for point, ok in zip(points, seen, strict=True)],
-    }
+    seen = [point if point["mean"] <= BEYOND * points[0]["mean"] else None for point in points]
+    return curve(f"{group[0]['method']} (inner rate {group[0]['inner_lr']:g})", range(len(points)), seen)
 
 
 def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[CellResult]) -> list[Claim]:
@@ -153,11 +146,10 @@ def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[Ce
 
 
 def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
-    series: list[Series] = []
-    for method in dict.fromkeys(one["method"] for one in results):
-        groups = grouped(results, lambda one: one["inner_lr"], method=method)
-        points = [finite(estimate(scores(groups[rate], MSE, 1))) if rate in groups else None for rate in settings.rates]
-        series.append(curve(method, settings.rates, points))
+    series = [
+        curve_over_rates(results, method, settings.rates, lambda group: scores(group, MSE, 1))
+        for method in dict.fromkeys(one["method"] for one in results)
+    ]
     ours, *others = series
     claims: list[Claim] = []
     for factor in WITHIN:
@@ -199,7 +191,7 @@ def _errors(one: Series) -> str:
 
 
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
-    groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
+    groups = at_rates(results, "CAVIA")
     of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
     norms = [sum(each) / len(each) if each and None not in each else None for each in of_seeds]
     known = [value for value in norms if value is not None]
@@ -229,13 +221,6 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             for one in trained
         ),
     }
-    figures = []
-    for one in trained:
-        colours = {name: one.probes[name] for name in ("amplitude", "phase")}
-        caption = (
-            f"The two context parameters of {len(one.probes['context'])} test tasks after {settings.steps} gradient "
-            f"steps, seed {one['seed']}."
-        )
-        name = "fig4" if one is trained[0] else f"fig4-seed-{one['seed']}"
-        figures.append(plane(name, caption, one.probes["context"], colours, "context parameter"))
+    after = f"{settings.steps} gradient steps"
+    figures = planes("fig4", after, trained, "context", lambda found: {name: found[name] for name in found["r2"]})
     return {"figures": [*figures], "claims": [claim]}
