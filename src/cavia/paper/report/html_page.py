@@ -1,6 +1,6 @@
 """The report as one HTML page that needs nothing else: no script, no font and no picture from outside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -8,7 +8,7 @@ from cavia.evaluation.verdict import MEANING
 from cavia.paper.report.html_table import html_table
 from cavia.paper.report.sections import PAGE_TITLE, PAPER, Drawing, Section
 from cavia.paper.report.tables import NOTHING
-from cavia.paper.schema import Claim, Result
+from cavia.paper.schema import Claim
 
 
 def html_page(sections: Sequence[Section]) -> str:
@@ -86,37 +86,28 @@ def _section(section: Section) -> str:
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',
-        _warning(section),
-        *(_figure(drawing) for drawing in section.drawings if drawing.opens),
-        *map(html_table, result.get("tables", [])),
-        *(_figure(drawing) for drawing in section.drawings if not drawing.opens),
-        _claims(result.get("claims", [])),
-        _details(section),
-        *map(_other, section.others),
+        *_body(section),
     ]
-    return f'<section id="{section.anchor}">\n{_joined(part for part in parts if part)}\n</section>'
+    for other in section.others:  # the same experiment with other sets of settings
+        budget = other.result["budget"]
+        words = "The paper's settings, to the letter" if budget == "full" else f"Settings: {budget}"
+        parts += [f'<h3 id="{other.anchor}">{words}</h3>', *_body(other)]
+    return f'<section id="{section.anchor}">\n{_joined(parts)}\n</section>'
 
 
-def _other(section: Section) -> str:
-    """The same experiment with another set of settings."""
-    result = section.result
-    parts = [
-        f'<h3 id="{section.anchor}">{_set_in_words(result)}</h3>',
-        _warning(section),
-        *map(html_table, result.get("tables", [])),
-        *map(_figure, section.drawings),
-        _claims(result.get("claims", [])),
-        _details(section),
-    ]
-    return _joined(part for part in parts if part)
-
-
-def _warning(section: Section) -> str:
-    return f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
-
-
-def _set_in_words(result: Result) -> str:
-    return "The paper's settings, to the letter" if result["budget"] == "full" else f"Settings: {result['budget']}"
+def _body(section: Section) -> Iterator[str]:
+    if section.warning:
+        yield f'<p class="warning" role="note">{escape(section.warning)}</p>'
+    yield from (_figure(drawing) for drawing in section.drawings if drawing.opens)
+    yield from map(html_table, section.result.get("tables", []))
+    yield from (_figure(drawing) for drawing in section.drawings if not drawing.opens)
+    if claims := section.result.get("claims"):
+        yield f'<h3>Claims</h3>\n<ul class="claims">\n{_joined(map(_claim, claims))}\n</ul>'
+    rows = _joined(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in section.details)
+    yield (
+        "<details>\n<summary>How it was made: command, settings, machine, time</summary>\n"
+        f"<pre><code>{escape(section.result['command'])}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
+    )
 
 
 def _pill(budget: str, noun: str = "") -> str:
@@ -129,26 +120,11 @@ def _figure(drawing: Drawing) -> str:
     return f'<figure>\n<div class="card">{svg.strip()}</div>\n<figcaption>{caption}</figcaption>\n</figure>'
 
 
-def _claims(claims: Sequence[Claim]) -> str:
-    if not claims:
-        return ""
-    items = _joined(map(_claim, claims))
-    return f'<h3>Claims</h3>\n<ul class="claims">\n{items}\n</ul>'
-
-
 def _claim(claim: Claim) -> str:
     mark, words, kind = ("✓", "holds", "holds") if claim["holds"] else ("✗", "does not hold", "fails")
     return (
         f'<li class="{kind}"><span class="mark" aria-hidden="true">{mark}</span><div>{escape(claim["claim"])} '
         f'<span class="outcome">{words}</span><div class="evidence">{escape(claim["evidence"])}</div></div></li>'
-    )
-
-
-def _details(section: Section) -> str:
-    rows = _joined(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in section.details)
-    return (
-        "<details>\n<summary>How it was made: command, settings, machine, time</summary>\n"
-        f"<pre><code>{escape(section.result['command'])}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
     )
 
 
