@@ -24,12 +24,8 @@ from cavia.training.feed import Validation, describe_source
 from cavia.training.fit import fit
 from cavia.training.trpo import TRPO
 
-KEPT = (
-    "config.json",
-    "metrics.jsonl",
-    "checkpoint.safetensors",
-    "before-cooldown.safetensors",
-)  # of a training that is taken over
+# What is taken over of a training.
+KEPT = ("config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldown.safetensors")
 
 
 def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -> CellResult:

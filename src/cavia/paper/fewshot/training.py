@@ -56,16 +56,9 @@ class FewShotSettings(Settings):
     chunk: int = 1  # one task at a time fits a processor's cache
 
 
-@dataclass(frozen=True)
-class On:
-    """The data set that an experiment's tasks are made of."""
-
-    data_set: DataSet
-
-    def tasks(self, settings: FewShotSettings, cell: Cell, data: Data) -> Episodes:
-        images = self.data_set.open(data.root, data.synthetic, settings.image)
-        kind = self.data_set.episodes or {}
-        return Episodes(images, cell["ways"], cell["shots"], settings.queries, **kind)
+def tasks(data_set: DataSet, settings: FewShotSettings, cell: Cell, data: Data) -> Episodes:
+    images = data_set.open(data.root, data.synthetic, settings.image)
+    return Episodes(images, cell["ways"], cell["shots"], settings.queries, **data_set.episodes or {})
 
 
 def learner(settings: FewShotSettings, cell: Cell, family: Episodes) -> Learner:

@@ -86,12 +86,10 @@ def navigation(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
     return Navigation(horizon=settings.horizon)
 
 
-def direction(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
-    return CheetahDirection(horizon=settings.horizon, threads=torch.get_num_threads())
-
-
-def velocity(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
-    return CheetahVelocity(horizon=settings.horizon, threads=torch.get_num_threads())
+def cheetah(
+    kind: type[CheetahDirection | CheetahVelocity], settings: PolicySettings, cell: Cell, data: Data
+) -> TaskEnv:
+    return kind(horizon=settings.horizon, threads=torch.get_num_threads())
 
 
 def learner(settings: PolicySettings, cell: Cell, env: TaskEnv) -> Learner:
