@@ -88,12 +88,12 @@ def _beyond(value: Any, limit: Any, key: str) -> Iterator[str]:
     if isinstance(value, str):
         if not limit.fullmatch(value):
             yield f"{key} must be letters, digits, '.', '_' and '-', at most 100, got {_short(value)}"
-        return
-    size, of = (len(value), "have {} entries") if isinstance(value, list) else (value, "be {}")
-    if size < limit[0]:
-        yield f"{key} must {of.format(f'at least {limit[0]}')}, got {size}"
-    elif size > limit[-1]:
-        yield f"{key} must {of.format(f'at most {limit[-1]}')}, got {size}"
+    elif isinstance(value, list):
+        if len(value) not in limit:
+            wanted = f"have {limit[0]} to {limit[-1]} entries" if value else "not be empty"
+            yield f"{key} must {wanted}, got {len(value)}"
+    elif value not in limit:
+        yield f"{key} must be at least {limit[0]} and at most {limit[-1]}, got {_short(value)}"
 
 
 def _mismatches(value: dict[str, Any], key: str) -> Iterator[str]:
