@@ -58,9 +58,9 @@ class CompletionSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, most in (("shots", max(self.shots)), ("query", self.query)):
+        for name, value, most in (("shots", self.shots, max(self.shots)), ("query", self.query, self.query)):
             if most > PIXELS:
-                raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {most}")
+                raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {value}")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from html import escape
 from importlib.resources import files
 
 from cavia.evaluation.verdict import MEANING
-from cavia.paper.report.html_table import html_table
 from cavia.paper.report.sections import PAGE_TITLE, PAPER, Drawing, Section
-from cavia.paper.report.tables import NOTHING
-from cavia.paper.schema import Claim
+from cavia.paper.report.tables import NOTHING, number, reading_key
+from cavia.paper.schema import Claim, ResultTable, Row, TableCell
 
 
 def html_page(sections: Sequence[Section]) -> str:
@@ -99,7 +98,7 @@ def _body(section: Section) -> Iterator[str]:
     if section.warning:
         yield f'<p class="warning" role="note">{escape(section.warning)}</p>'
     yield from (_figure(drawing) for drawing in section.drawings if drawing.opens)
-    yield from map(html_table, section.result.get("tables", []))
+    yield from map(_table, section.result.get("tables", []))
     yield from (_figure(drawing) for drawing in section.drawings if not drawing.opens)
     if claims := section.result.get("claims"):
         yield f'<h3>Claims</h3>\n<ul class="claims">\n{_joined(map(_claim, claims))}\n</ul>'
@@ -112,6 +111,43 @@ def _body(section: Section) -> Iterator[str]:
 
 def _pill(budget: str, noun: str = "") -> str:
     return f'<span class="budget {budget}">{budget}{noun}</span>'
+
+
+def _table(table: ResultTable) -> str:
+    """The table with its caption and the way to read it; it scrolls sideways where the window is narrow."""
+    columns = "".join(f'<th scope="col">{escape(column)}</th>' for column in table["columns"])
+    rows = "\n".join(_row(row, table["digits"]) for row in table["rows"])
+    return f"""<figure class="table">
+<figcaption>{escape(table["caption"])} <small>{escape(reading_key(table))}</small></figcaption>
+<div class="wide" tabindex="0"><table class="numbers">
+<thead>
+<tr><td></td><th colspan="{max(1, len(table["columns"]))}" scope="colgroup">{escape(table["column_title"])}</th></tr>
+<tr><td></td>{columns}</tr>
+</thead>
+<tbody>
+{rows}
+</tbody>
+</table></div>
+</figure>"""
+
+
+def _row(row: Row, digits: int) -> str:
+    cells = "".join(_cell(cell, digits) for cell in row["cells"])
+    theirs = '<span class="theirs">paper</span>' if any(cell and cell["paper"] for cell in row["cells"]) else ""
+    return f'<tr><th scope="row">{escape(row["label"])}{theirs}</th>{cells}</tr>'
+
+
+def _cell(cell: TableCell | None, digits: int) -> str:
+    if cell is None:
+        return f'<td class="nothing">{NOTHING}</td>'
+    parts = [f'<span class="ours">{number(cell["ours"], digits)}</span>']
+    if cell["paper"] is not None:
+        parts.append(f'<span class="theirs">{number(cell["paper"], digits)}</span>')
+    if verdict := cell.get("verdict"):
+        parts.append(f'<span class="badge {verdict}">{verdict}</span>')
+    if note := cell.get("note"):
+        parts.append(f'<span class="note">{escape(note)}</span>')
+    return f"<td>{''.join(parts)}</td>"
 
 
 def _figure(drawing: Drawing) -> str:

@@ -1,5 +1,6 @@
 """What the sine experiments show, by the rules of results/claims.md."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from cavia.paper.published import TABLE1
@@ -150,44 +151,27 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
         curve_over_rates(results, method, settings.rates, lambda group: scores(group, MSE, 1))
         for method in dict.fromkeys(one["method"] for one in results)
     ]
-    ours, *others = series
-    claims: list[Claim] = []
-    for factor in WITHIN:
-        rule = f"within {factor:g} times its best error"
-        good = {one["label"]: _good(one, factor) for one in series}
-        claims.append(
-            {
-                "claim": f"CAVIA is robust to the inner rate: {rule} over the whole range.",
-                "holds": len(good["CAVIA"]) == len(settings.rates),
-                "evidence": f"at {_listed(good['CAVIA'])}; errors: {_errors(ours)}",
-            }
-        )
-        claims += [
-            {
-                "claim": f"{other['label']} performs well, {rule}, at fewer rates.",
-                "holds": len(good[other["label"]]) < len(good["CAVIA"]),
-                "evidence": f"at {_listed(good[other['label']])}; errors: {_errors(other)}",
-            }
-            for other in others
-        ]
+    claims = [claim for factor in WITHIN for claim in _rates_claims(series, factor)]
     caption = "Test MSE after training with different inner learning rates. A cross at the top: it diverged."
     labels = ("inner learning rate", "MSE")
     return {"figures": [lines("fig3b", caption, labels, series, "log", "log")], "claims": claims}
 
 
-def _good(one: Series, factor: float) -> list[float]:
-    """The rates at which a method is within so many times its own best error."""
-    least = min((y for y in one["y"] if y is not None), default=0.0)
-    return [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
-
-
-def _listed(rates: list[float]) -> str:
-    return ", ".join(f"{rate:g}" for rate in rates) or "none"
-
-
-def _errors(one: Series) -> str:
-    """From the smallest rate on."""
-    return ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])
+def _rates_claims(series: list[Series], factor: float) -> Iterator[Claim]:
+    """At how many rates CAVIA, and then each other method, is within so many times its own best error."""
+    rule, of_cavia = f"within {factor:g} times its best error", 0
+    for one in series:
+        least = min((y for y in one["y"] if y is not None), default=0.0)
+        good = [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
+        errors = ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])  # from the smallest rate on
+        evidence = f"at {', '.join(f'{rate:g}' for rate in good) or 'none'}; errors: {errors}"
+        if one is series[0]:
+            of_cavia = len(good)
+            claim = f"CAVIA is robust to the inner rate: {rule} over the whole range."
+            yield {"claim": claim, "holds": of_cavia == len(one["x"]), "evidence": evidence}
+        else:
+            claim = f"{one['label']} performs well, {rule}, at fewer rates."
+            yield {"claim": claim, "holds": len(good) < of_cavia, "evidence": evidence}
 
 
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
