@@ -39,14 +39,6 @@ class Settings:
                 elif isinstance(one, int):
                     require_at_least(entry.name, one, 0 if may_be_zero else 1)
 
-    def changed(self, experiment: str, changes: Mapping[str, Any]) -> "Settings":
-        """With other values: their own types, or text as --set has it."""
-        known = {entry.name for entry in fields(self)}
-        for name in changes:
-            if name not in known:
-                raise CaviaError(f"{experiment} has no setting {name!r}; {closest(name, known)}")
-        return replace(self, **{name: _parse(name, value, getattr(self, name)) for name, value in changes.items()})
-
 
 S = TypeVar("S", bound=Settings)
 
@@ -123,10 +115,15 @@ class Experiment(Generic[S]):
     differs: str = ""
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
-        """A set of settings with changes, like {"iterations": 2000} or {"iterations": "2000"}."""
+        """A set of settings with changes: {"iterations": 2000}, or text as --set has it, {"iterations": "2000"}."""
         if name not in self.sets:
             raise CaviaError(f"{self.id} has no set of settings {name!r}; it has {', '.join(self.sets)}")
-        return self.sets[name].changed(self.id, changes or {})  # type: ignore[return-value]  # replace keeps the class
+        now = asdict(self.sets[name])
+        for change in changes or {}:
+            if change not in now:
+                raise CaviaError(f"{self.id} has no setting {change!r}; {closest(change, now)}")
+        parsed = {change: _parse(change, value, now[change]) for change, value in (changes or {}).items()}
+        return replace(self.sets[name], **parsed)
 
     def of_a_cell(self, settings: S) -> dict[str, Any]:
         """The settings that a cell is trained and measured with, as JSON values."""

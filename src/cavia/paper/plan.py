@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,4 +80,4 @@ def merged(orders: Sequence[Order]) -> Settings:
         value = getattr(first, entry.name)
         if entry.name in experiment.chooses and isinstance(value, tuple):
             changes[entry.name] = tuple(dict.fromkeys(v for one in (first, *rest) for v in getattr(one, entry.name)))
-    return first.changed(experiment.id, changes)
+    return replace(first, **changes)

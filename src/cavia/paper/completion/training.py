@@ -1,6 +1,5 @@
 """What the completion experiments train and measure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -130,16 +129,9 @@ def faces(learner: Learner, family: Completion, settings: FacesSettings, cell: C
     return {"probes": {name: [as_png(picture) for picture in those] for name, those in pictures.items()}}
 
 
-def table2_cells(settings: Table2Settings, seeds: int) -> list[Cell]:
-    return _cells(settings, settings.orders, seeds)
-
-
-def faces_cells(settings: FacesSettings, seeds: int) -> list[Cell]:
-    return _cells(settings, ("random",), seeds)
-
-
-def _cells(settings: CompletionSettings, orders: Sequence[str], seeds: int) -> list[Cell]:
-    """One run for each number of known pixels, as the paper's authors have it."""
+def cells(settings: CompletionSettings, seeds: int) -> list[Cell]:
+    """One run for each number of known pixels, as the paper's authors have it; faces are of random pixels only."""
+    orders = settings.orders if isinstance(settings, Table2Settings) else ("random",)
     return [
         Cell({"method": method, "order": order, "known": known, "seed": seed})
         for order, method, known, seed in product(orders, settings.methods, settings.shots, range(seeds))

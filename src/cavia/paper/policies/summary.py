@@ -58,7 +58,11 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         f"Return on {settings.test_tasks} test tasks, {settings.test_rollouts} episodes of each before each update."
         + (" The tasks are two, both seen in training; the interval is over seeds." if name == "fig6a" else "")
     )
-    series = [_series(method, actions, settings.updates) for method in methods.values() for actions in ACTIONS]
+    series = [
+        curve(f"{method.name}, {words}", updates, [estimate(method.after(n, actions)) for n in updates])
+        for method in methods.values()
+        for actions, words in ACTIONS.items()
+    ]
     labels = ("updates", "return")
     curves = {f"{one['method']}, seed {one['seed']}": one for m in methods.values() for one in m.group}
     return {
@@ -69,11 +73,6 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         ],
         "claims": [*map(_pays, methods.values()), *_comparison(methods, name, settings.updates)],
     }
-
-
-def _series(method: _Method, actions: str, updates: int) -> Series:
-    points = [estimate(method.after(n, actions)) for n in range(updates + 1)]
-    return curve(f"{method.name}, {ACTIONS[actions]}", range(updates + 1), points)
 
 
 def _pays(method: _Method) -> Claim:
@@ -125,14 +124,19 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
 
 
 def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
-    ranges = [_range(one) for one in (ours, theirs)]
+    known = [[y for y in one["y"] if y is not None] for one in (ours, theirs)]
+    ranges = [max(y) - min(y) if len(y) == len(ours["y"]) else math.inf for y in known]  # a rate that diverged: no end
+    listed = [
+        ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
+        for one in (ours, theirs)
+    ]
     top = max((y for y in ours["y"] if y is not None), default=0.0)
     near = [x for x, y in zip(theirs["x"], theirs["y"], strict=True) if y is not None and y >= top - SMALL]
     return [
         {
             "claim": "CAVIA is less sensitive to the inner rate: its returns have a smaller range than MAML's.",
             "holds": ranges[0] < ranges[1],
-            "evidence": f"CAVIA: {_listed(ours)}; MAML: {_listed(theirs)}",
+            "evidence": f"CAVIA: {listed[0]}; MAML: {listed[1]}",
         },
         {
             "claim": f"MAML is competitive, within {SMALL:g} of CAVIA's best return, at rate 0.1 only.",
@@ -140,16 +144,6 @@ def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
             "evidence": f"at {', '.join(f'{rate:g}' for rate in near) or 'none'}; CAVIA's best is {top:.1f}",
         },
     ]
-
-
-def _range(one: Series) -> float:
-    """Of the returns; infinite if a rate diverged."""
-    known = [y for y in one["y"] if y is not None]
-    return max(known) - min(known) if len(known) == len(one["y"]) else float("inf")
-
-
-def _listed(one: Series) -> str:
-    return ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
 
 
 # Figure 7c

@@ -9,7 +9,7 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError
-from cavia.evaluation.evaluate import LIKELIEST, RETURN, Evaluation, evaluate
+from cavia.evaluation.evaluate import LIKELIEST, RETURN, evaluate
 from cavia.evaluation.probes import axis_alignment, linear_r2
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
@@ -107,43 +107,33 @@ def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) ->
     """
     found: dict[str, list[list[float]]] = {}
     for rate in settings.later_rates:
-        sampled, mean = _returns(learner, env, settings, rate, "test", RETURN, LIKELIEST)
-        (validated,) = _returns(learner, env, settings, rate, "val", RETURN)
+        sampled, mean = evaluate(learner, env, **_how(settings, rate), metric=[RETURN, LIKELIEST])
+        validated = evaluate(learner, env, **_how(settings, rate), split="val", metric=RETURN)
         for name, one in (("sampled", sampled), ("mean", mean), ("validation", validated)):
             found[f"{name} {rate:g}"] = one.scores.tolist()
     return {"scores": found}
 
 
-def _returns(
-    learner: Learner, env: TaskEnv, settings: PolicySettings, later_rate: float, split: str, *metrics: str
-) -> list[Evaluation]:
-    return evaluate(
-        learner,
-        env,
-        settings.test_tasks,
-        support=settings.test_rollouts,
-        steps=settings.updates,
-        split=split,
-        metric=list(metrics),
-        updates=Updates(settings.discount, settings.trace, later_rate),
-    )
+def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
+    """Arguments of `evaluate`."""
+    updates = Updates(settings.discount, settings.trace, later_rate)
+    sizes = {"tasks": settings.test_tasks, "support": settings.test_rollouts, "steps": settings.updates}
+    return {**sizes, "updates": updates}
 
 
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
     """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
-    (found,) = _returns(learner, env, settings, settings.later_rates[0], "test", RETURN)
+    found = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
     assert found.adapted is not None
     assert found.tasks is not None
     context, goals = found.adapted.context, found.tasks
-    return {
-        "scores": {"sampled": found.scores.tolist()},
-        "probes": {
-            "contexts": context.tolist(),
-            "goals": goals.tolist(),
-            "r2": linear_r2(context, goals).tolist(),
-            "alignment": axis_alignment(context, goals).tolist(),
-        },
+    probes = {
+        "contexts": context.tolist(),
+        "goals": goals.tolist(),
+        "r2": linear_r2(context, goals).tolist(),
+        "alignment": axis_alignment(context, goals).tolist(),
     }
+    return {"scores": {"sampled": found.scores.tolist()}, "probes": probes}
 
 
 # Cells
