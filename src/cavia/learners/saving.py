@@ -2,7 +2,6 @@
 
 import json
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,7 +12,7 @@ from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel
 from cavia.models.conditioned import Conditioned
-from cavia.tensor_file import digest, read_tensors, write_tensors
+from cavia.tensor_file import checked_path, digest, read_tensors, write_tensors
 
 FORMAT = 1
 VERSION_LENGTH = 16  # hexadecimal digits: two learners share a version by chance once in 10¹⁹ pairs
@@ -45,7 +44,7 @@ def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | No
     foreign = {"learner": building.module_of(type(learner)), "model": building.module_of(type(learner.model))}
     modules = {name: module for name, module in foreign.items() if module}
     kept = ({"extra": extra} if extra else {}) | ({"modules": modules} if modules else {})
-    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
+    write_tensors(checked_path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
 
 
 def load(
@@ -63,7 +62,7 @@ def load(
     module: the module that was given to `cavia.condition`, if the network was made by it; its weights are replaced.
     learner: the class of the learner, if it is your own; not needed if it is imported.
     """
-    path = Path(path)
+    path = checked_path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
         raise CaviaError(f"{path} has format {description.get('format')!r}, this version of cavia reads {FORMAT}")
