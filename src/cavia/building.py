@@ -66,10 +66,10 @@ def argument_names(kind: type[Built]) -> list[str]:
     """The arguments of the constructor that are not `parts`."""
     named = [
         name
-        for name, parameter in inspect.signature(kind).parameters.items()
+        for name, parameter in inspect.signature(kind.__init__).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    return [name for name in named if name not in kind.parts]
+    return [name for name in named[1:] if name not in kind.parts]
 
 
 def build(kind: type[Kind], arguments: Mapping[str, Any], where: str, **parts: Any) -> Kind:
