@@ -4,9 +4,8 @@ import json
 import re
 from typing import Any
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, shown
 
-LONGEST = 80  # characters of a value that an error shows
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -42,16 +41,10 @@ def parse_object(text: str, where: object, constants: bool = False) -> dict[str,
     return value
 
 
-def shown(value: Any) -> str:
-    """A value for a message, cut if it is long."""
-    text = ascii(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
-
-
 def _finite(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text[:LONGEST]} is beyond the largest number, 1.8e308")
+        raise ValueError(f"{shown(text)[1:-1]} is beyond the largest number, 1.8e308")
     return number
 
 

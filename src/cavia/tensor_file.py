@@ -111,7 +111,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description of a file by `write_tensors`; anything else is an error that names the file."""
-    with _opened(path) as file:
+    with torch.device("cpu"), _opened(path) as file:  # whatever device is the default
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     if metadata.get("sha256") != digest(tensors, metadata["cavia"]):

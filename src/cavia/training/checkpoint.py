@@ -93,7 +93,7 @@ class RunFolder:
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
-            difference = _difference(there, config)
+            difference = _difference(there, _known_by(there, config))
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
@@ -145,6 +145,13 @@ class RunFolder:
                 file.write(json.dumps(finite(line), allow_nan=False) + "\n")
         except OSError as error:
             raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
+
+
+def _known_by(there: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what earlier versions did not write: which loss it was, if it had no name."""
+    if "loss_code" in there.get("learner", {}) or "loss_code" not in config.get("learner", {}):
+        return config
+    return config | {"learner": {name: value for name, value in config["learner"].items() if name != "loss_code"}}
 
 
 def _iteration(line: str) -> float:
