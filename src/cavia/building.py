@@ -5,12 +5,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from cavia.errors import CaviaError, closest
+from cavia.kinds import Guard
 
 Kind = TypeVar("Kind", bound="Built")
+_guards: "dict[type[Built], Guard]" = {}  # of constructors
 _families: "dict[type[Built], dict[str, list[type[Any]]]]" = {}
+
+
+class _Signature:
+    """The constructor's, for `inspect`, which would look at `__new__`."""
+
+    def __get__(self, instance: Any, kind: type[Any]) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        signature = inspect.signature(kind.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 class Built:
@@ -23,6 +35,15 @@ class Built:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    __signature__ = _Signature()
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Arguments of the constructor that are not of the kinds that it is annotated with are refused."""
+        if arguments or named:
+            if cls not in _guards:
+                _guards[cls] = Guard(cls.__init__)
+            _guards[cls].check((None, *arguments), named)
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
