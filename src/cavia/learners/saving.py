@@ -63,6 +63,22 @@ def load(
     module: the module that was given to `cavia.condition`, if the network was made by it; its weights are replaced.
     learner: the class of the learner, if it is your own; not needed if it is imported.
     """
+    found, extra = load_with_extra(path, model, loss, module, learner)
+    if "table" in extra:
+        raise CaviaError(
+            f"{path} is the model of a table, and needs its columns; use `cavia adapt` and `cavia predict` on it"
+        )
+    return found
+
+
+def load_with_extra(
+    path: str | PathLike[str],
+    model: ContextModel | None = None,
+    loss: PointLoss | None = None,
+    module: nn.Module | None = None,
+    learner: type[Learner] | None = None,
+) -> tuple[Learner, dict[str, Any]]:
+    """The learner, and the JSON values that `save` was given as `extra`."""
     path = Path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
@@ -79,7 +95,10 @@ def load(
     except RuntimeError as error:
         problem = str(error).splitlines()[-1].strip()
         raise CaviaError(f"the weights in {path} do not fit the network: {problem}") from error
-    return found.eval()
+    extra = description.get("extra", {})
+    if not isinstance(extra, dict):
+        raise CaviaError(f"{path} does not describe a learner (extra is {type(extra).__name__})")
+    return found.eval(), extra
 
 
 def build(
