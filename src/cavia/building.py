@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from cavia.errors import CaviaError, closest
+from cavia.kinds import Guard
 
 Kind = TypeVar("Kind", bound="Built")
+_guards: "dict[type[Built], Guard]" = {}  # of constructors
 _families: "dict[type[Built], dict[str, list[type[Any]]]]" = {}
 
 
@@ -23,6 +25,14 @@ class Built:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Arguments of the constructor that are not of the kinds that it is annotated with are refused."""
+        if arguments or named:
+            if cls not in _guards:
+                _guards[cls] = Guard(cls.__init__)
+            _guards[cls].check((None, *arguments), named)
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -4,6 +4,9 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
+LARGEST = 2**63 - 1  # what 64 bits hold
+MOST_SHOWN = 80  # characters of a value in a message
+
 
 class CaviaError(ValueError):
     """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
@@ -37,26 +40,63 @@ def nearest(name: str, names: Any) -> str:
     return f"it has {', '.join(map(repr, known[:5]))}{more}" if known else "it has none"
 
 
-def require_at_least(name: str, value: Any, least: int) -> int:
-    """`value` as a whole number that is not below `least`, or an error that names it."""
+def shown(value: Any) -> str:
+    """A value as a message shows it: short, and on one line."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"a {type(value).__name__} {list(value.shape)} of {value.dtype}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a number of too many digits, or a class whose repr fails
+        text = "<"
+    if text.startswith("<") or len(text) > 5 * MOST_SHOWN:
+        article = "an" if type(value).__name__[0] in "aeiouAEIOU" else "a"
+        return f"{article} {type(value).__name__}"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> int:
+    """`value` as a whole number that is not below `least` and not above `most`, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise CaviaError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise CaviaError(f"{name} must be at least {least}, got {value}")
-    return int(value)
+        raise CaviaError(f"{name} must be a whole number, got {shown(value)}")
+    number = int(value)
+    if number < least:
+        raise CaviaError(f"{name} must be at least {least}, got {shown(value)}")
+    if number > most:
+        raise CaviaError(f"{name} must be at most {most}, got {shown(value)}")
+    return number
 
 
 def require_one_of(name: str, value: Any, known: Any) -> None:
     """An error that names the nearest of the known values unless `value` is one of them."""
-    if value not in known:
-        raise CaviaError(f"unknown {name} {value!r}; {closest(str(value), known)}")
+    try:
+        found = value in known
+    except Exception:  # it has no hash, or compares element by element
+        found = False
+    if not found:
+        text = value if isinstance(value, str) else shown(value)
+        raise CaviaError(f"unknown {name} {shown(value)}; {closest(text, known)}")
 
 
 def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise CaviaError(f"{name} must be a number, got {value!r}")
-    number = float(value)
+    number = _number(name, value)
     if not 0 < number < float("inf"):
-        raise CaviaError(f"{name} must be above 0 and finite, got {value}")
+        raise CaviaError(f"{name} must be above 0 and finite, got {shown(value)}")
     return number
+
+
+def require_share(name: str, value: Any) -> float:
+    """`value` as a number from 0 to 1, or an error that names it."""
+    number = _number(name, value)
+    if not 0 <= number <= 1:
+        raise CaviaError(f"{name} must be from 0 to 1, got {shown(value)}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise CaviaError(f"{name} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")

@@ -76,6 +76,11 @@ class Adapted:
             raise CaviaError(f"no context adapted here but {', '.join(self._parameters)}; ask for them by name")
         return self._parameters[CONTEXT]
 
+    @property
+    def finite(self) -> Tensor:
+        """Which tasks have finite numbers only, [T] bool: not those whose points were NaN, infinite or too large."""
+        return torch.stack([value.detach().isfinite().flatten(1).all(1) for value in self.flatten()[0]]).all(0)
+
     def __len__(self) -> int:
         """The number of tasks, T."""
         return len(next(iter(self._parameters.values())))

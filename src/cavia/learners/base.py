@@ -76,6 +76,9 @@ class Learner(Built, nn.Module, ABC):
         steps: gradient steps, by default as many as in training; 0 gives the start.
         start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
         Returns what belongs to the tasks, to be given to `predict`.
+
+        Tasks never meet. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
+        its predictions too, and the other tasks are as without it; `adapted.finite` [T] tells which are fine.
         """
         check_points("support", x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)

@@ -56,7 +56,9 @@ class GaussNewton(Learner):
             slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
-            context = _ridge(slopes, wanted, self.log_damping.exp()).squeeze(-1)
+            solution, solved = _ridge(slopes, wanted, self.log_damping.exp())
+            self._check_network(solved)
+            context = solution.squeeze(-1)
         return Adapted.of({CONTEXT: context.expand(tasks, -1)})
 
     def _slopes(self, features: Any, context: Tensor) -> Tensor:
@@ -72,21 +74,32 @@ class GaussNewton(Learner):
         with FORWARD_MODE:
             return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
 
+    def _check_network(self, solved: Tensor) -> None:
+        """Raise if tasks have no solution, solved [T], because the network itself is no longer finite."""
+        if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+            return  # nobody can look at values there
+        if not solved.all() and not all(value.isfinite().all() for value in self.parameters()):
+            raise Diverged(
+                f"the Gauss–Newton step has no solution with damping {self.log_damping.exp().item():g}: the network's "
+                "weights are not finite; start with a larger damping, or train with a smaller lr"
+            )
+
     def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
         context = self.check_context(x, adapted)
         return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
 
 
-def _ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> Tensor:
-    """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → [T, C, 1]."""
+def _ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
+    """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → v [T, C, 1], and whether there is one [T].
+
+    A task without a solution gets NaN, and the others theirs.
+    """
     rows, columns = matrix.shape[1:]
     diagonal = damping * torch.eye(min(rows, columns)).to(matrix)
-    try:
-        if rows < columns:  # v = Aᵀ (A Aᵀ + λ)⁻¹ w
-            return matrix.mT @ torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix @ matrix.mT + diagonal))
-        return torch.cholesky_solve(matrix.mT @ wanted, torch.linalg.cholesky(matrix.mT @ matrix + diagonal))
-    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise Diverged(
-            f"the Gauss–Newton step has no solution with damping {damping.item():g}: the network's derivative by the "
-            "context is not finite, or too large for it; start with a larger damping, or train with a smaller lr"
-        ) from error
+    short = rows < columns  # v = Aᵀ (A Aᵀ + λ)⁻¹ w, else v = (Aᵀ A + λ)⁻¹ Aᵀ w
+    factor, failed = torch.linalg.cholesky_ex((matrix @ matrix.mT if short else matrix.mT @ matrix) + diagonal)
+    solved = failed == 0
+    factor = factor.where(solved[:, None, None], torch.nan)
+    if short:
+        return matrix.mT @ torch.cholesky_solve(wanted, factor), solved
+    return torch.cholesky_solve(matrix.mT @ wanted, factor), solved

@@ -69,13 +69,14 @@ class WaveBasis(ContextModel):
 
         The pixels of many pictures are few places: 25 pictures with 256 pixels each have 1024 between them.
         """
-        if torch.compiler.is_compiling() or x.requires_grad:  # neither a graph nor a gradient knows how many there are
+        if torch.compiler.is_compiling() or x.requires_grad or not x.numel():  # no graph or gradient knows how many
             return Places(self.basis(x), None)
         if (x == x[:1]).all():  # whole pictures: all tasks have their points at the same places
             return Places(self.basis(x[0]), torch.arange(x.shape[1], device=x.device).expand(x.shape[:2]))
         places, which = distinct(x.flatten(0, 1))
         basis = self.basis(places)
-        if len(places) > FEW_PLACES * x.shape[1]:
+        apart = not basis[:, 0, 0].isfinite().all()  # in a gradient over all places, NaN would reach every task
+        if apart or len(places) > FEW_PLACES * x.shape[1]:
             return Places(basis.index_select(0, which).unflatten(0, x.shape[:2]), None)
         return Places(basis, which.view(x.shape[:2]))
 

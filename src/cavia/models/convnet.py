@@ -142,7 +142,10 @@ class ConvNet(NormedModel):
         """Move the running statistics towards those of training points x [T, N, ...], before adaptation."""
         if self.norm == "running":
             parts = [self.statistics(part, part.new_zeros(len(part), self.context)) for part in x.split(chunk)]
-            self.running.lerp_(torch.cat(parts).mean(0), MOMENTUM)
+            found = torch.cat(parts)
+            fine = found.flatten(1).isfinite().all(1)  # a task whose pictures are not finite does not count
+            mean = found.where(fine.view(-1, 1, 1, 1), 0).sum(0) / fine.sum()
+            self.running.lerp_(mean.where(fine.any(), self.running), MOMENTUM)
 
     def _used(self, statistics: Tensor | None, tasks: int) -> Tensor | None:
         """[T, blocks, 2, filters], or None where every task has its own."""
