@@ -6,6 +6,7 @@ from pathlib import Path
 from cavia.errors import CaviaError
 
 CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # where a container's limit is
+NEVER_TOO_MUCH = 2**27  # bytes: not worth a look
 
 
 def cores() -> int:
@@ -27,15 +28,15 @@ def memory() -> int | None:
     return min(known)
 
 
-def require_memory(needed: int, what: str, fix: str) -> None:
+def require_memory(needed: int, what: str) -> None:
     """An error, before anything is allocated, if `needed` bytes are more than there are.
 
-    what: what would need them, with its numbers; fix: what to make smaller.
+    what: what would need them, with the numbers that make it large.
     """
-    there = memory()
+    there = memory() if needed > NEVER_TOO_MUCH else None
     if there is not None and needed > there:
         raise CaviaError(
-            f"{what} needs about {gigabytes(needed)} of memory, this machine has {gigabytes(there)}; {fix}"
+            f"{what} needs about {gigabytes(needed)} of memory, this machine has {gigabytes(there)}; choose less"
         )
 
 

@@ -141,7 +141,7 @@ def test_an_encoding_survives_json_and_meets_new_categories():
     assert encoding.decode(torch.tensor([[0.0, 1.0]])) == {"y": ["yes"]}
     with pytest.raises(cavia.CaviaError, match=r"row 0 \(counting from 0\), column 'n': 'many' is not a number"):
         encoding.encode_inputs(read_table({"c": ["x"], "n": ["many"]}))
-    with pytest.raises(cavia.CaviaError, match="column 'y': the class 'perhaps' is none that training had: 'no', 'yes'"):
+    with pytest.raises(cavia.CaviaError, match="column 'y': 'perhaps' is no class that training had: 'no', 'yes'"):
         encoding.encode_targets(read_table({"y": ["perhaps"]}))
     with pytest.raises(cavia.CaviaError, match="has no column 'n'; it has 'c'"):
         encoding.encode_inputs(read_table({"c": ["x"]}))
@@ -182,7 +182,11 @@ def test_data_frames_arrow_tables_and_parquet_files_are_the_same(tmp_path):
         ("gap.csv", "user,x,y\na,1,1\n,2,2\n", "line 3, column 'user': no value"),
         ("other.csv", "usr,x,y\na,1,1\n", "has no column 'user'; the nearest are 'usr'"),
         ("alone.csv", "user,y\na,1\nb,2\nc,3\n", "a network needs at least one input"),
-        ("infinite.csv", "user,x,y\na,inf,1\nb,2,2\nc,3,3\nd,1,1\n", r"line 2, column 'x': 'inf' is too large a number, at most 1e\+100"),
+        (
+            "infinite.csv",
+            "user,x,y\na,inf,1\nb,2,2\nc,3,3\nd,1,1\n",
+            r"line 2, column 'x': 'inf' is too large a number, at most 1e\+100",
+        ),
         ("bare.csv", "user,x,y\na,,1\nb,,2\nc,,3\nd,,1\n", "column 'x' has no values in the training tasks"),
         ("many.csv", "user,x,y\n" + "".join(f"{i},l{i},1\n" for i in range(200)), "140 categories, more than 100"),
     ],

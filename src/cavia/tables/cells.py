@@ -6,8 +6,9 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
+from cavia.errors import MOST_SHOWN, shown
+
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none"))  # in any case; what a missing value looks like in text
-MOST_SHOWN = 40  # characters of a value in a message
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 CODE = re.compile(r"[+-]?0\d+", re.ASCII)  # a leading zero: 01234 is a postcode, no number
@@ -21,7 +22,8 @@ COMPACT_DATE = re.compile(r"(\d{4})()(\d{2})(\d{2})()()()", re.ASCII)  # 2024033
 LIKE_A_NUMBER = re.compile(r"[€$£¥]? *[+-]?\d[\d ,.'’_]* *[%€$£¥]?", re.ASCII)
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 LIKE_A_DATE = re.compile(
-    rf"\d{{1,4}}([-/. ])\d{{1,2}}\1\d{{1,4}}(?:[T ].*)?|\d{{1,2}}[-. ]*(?:{MONTHS})[a-z]*[-., ]*\d{{2,4}}"
+    rf"(?:\d{{4}}([-/. ])\d{{1,2}}\1\d{{1,2}}|\d{{1,2}}([-/. ])\d{{1,2}}\2(?:\d{{4}}|\d\d))(?:[T ].*)?"
+    rf"|\d{{1,2}}[-. ]*(?:{MONTHS})[a-z]*[-., ]*\d{{2,4}}"
     rf"|(?:{MONTHS})[a-z]*[-., ]*\d{{1,2}}[-., ]+\d{{4}}",
     re.ASCII | re.IGNORECASE,
 )
@@ -113,14 +115,12 @@ def canonical(text: str) -> str:
     return found.group(1) if found else text
 
 
-def shown(value: Any) -> str:
-    """A value as a message shows it: on one line, and not too long."""
-    try:
-        text = value if isinstance(value, str) else str(value) if isinstance(value, Real | Decimal) else repr(value)
-    except ValueError:  # more digits than Python writes
-        return "a number of thousands of digits"
-    short = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 10]}…{text[-5:]} ({len(text)} characters)"
-    return repr(short) if isinstance(value, str) else " ".join(short.split())
+def shown_cell(value: Any) -> str:
+    """A cell as a message shows it: on one line, and not too long."""
+    value = value.item() if hasattr(value, "item") else value  # a number of NumPy's
+    if isinstance(value, int) and abs(value) >= 10**15:
+        return f"{Decimal(value):.4g}"
+    return shown(f"{value[:MOST_SHOWN]}…" if isinstance(value, str) and len(value) > MOST_SHOWN else value)
 
 
 def _is_nan(value: Any) -> bool:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from cavia.errors import CaviaError
-from cavia.tables.cells import canonical, shown
+from cavia.errors import CaviaError, shown
+from cavia.tables.cells import canonical
 from cavia.tables.deciding import CATEGORY, DATE, NUMBER
 from cavia.tables.reading import Table
 from cavia.tables.values import MOST, check_near, check_resolution, dates, labels, numbers, spread

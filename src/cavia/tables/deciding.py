@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cavia.errors import CaviaError, require_one_of
-from cavia.tables.cells import as_number, kind_of, shown
+from cavia.tables.cells import as_number, kind_of
 from cavia.tables.reading import Table
 
 NUMBER, CATEGORY, DATE = "number", "category", "date"
@@ -93,11 +93,11 @@ def _odd(table: Table, name: str, row: int, kind: str) -> str:
     value = table[name][row]
     if kind == "other":
         return (
-            f"{table.place(row, name)}: {shown(value)} ({type(value).__name__}) is neither a number nor text nor a "
-            "date; leave the column out"
+            f"{table.cell(row, name)} ({type(value).__name__}) is neither a number nor text nor a date; leave the "
+            "column out"
         )
     return (
-        f"{table.place(row, name)}: {shown(value)} looks {kind}, but is not written as one; write it "
+        f"{table.cell(row, name)} looks {kind}, but is not written as one; write it "
         f"{PROPERLY[kind]}, or make the column a category with category=[{name!r}]"
     )
 
@@ -105,9 +105,8 @@ def _odd(table: Table, name: str, row: int, kind: str) -> str:
 def _mixed(table: Table, name: str, kinds: Sequence[str], counts: Counter[str]) -> str:
     usual, often = counts.most_common(1)[0]
     row = next(row for row, kind in enumerate(kinds) if kind not in (usual, "missing"))
-    value = table[name][row]
     known = f"{often} of {sum(counts.values())} values are {WRITTEN[usual].removeprefix('a ')}{'s' * (usual != 'text')}"
     fix = f"mend it, or make the column a category with category=[{name!r}]"
-    if usual == "number" and counts["code"]:
+    if counts.keys() <= {"number", "code"}:
         fix += f", or a number with number=[{name!r}]"
-    return f"{table.place(row, name)}: {shown(value)} is not {WRITTEN[usual]}, but {known}; {fix}"
+    return f"{table.cell(row, name)} is not {WRITTEN[usual]}, but {known}; {fix}"

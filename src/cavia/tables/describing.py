@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavia.tables.cells import shown
+from cavia.tables.cells import shown_cell
 from cavia.tables.columns import Category, Column, Date
 from cavia.tables.encoding import Encoding
 from cavia.tables.reading import Table
@@ -17,7 +17,7 @@ def describe_columns(encoding: Encoding, table: Table) -> str:
     lines += [(one.name, one.kind, _held(one, table)) for one in encoding.inputs]
     for one in encoding.targets:
         lines.append((one.name, f"target, {one.kind}", _held(one, table) + _advice(one, table)))
-    lines = [(shown(name)[1:-1], kind, held) for name, kind, held in lines]
+    lines = [(shown_cell(name)[1:-1], kind, held) for name, kind, held in lines]
     wide, wider = (max(len(line[i]) for line in lines) for i in (0, 1))
     return "\n".join(f"  {name:{wide}}  {kind:{wider}}  {held}" for name, kind, held in lines)
 
@@ -27,7 +27,7 @@ def _held(column: Column, table: Table) -> str:
         found = labels(table[column.name])
         missing = sum(label is None for label in found)
         count = len({label for label in found if label is not None})
-        some = ", ".join(shown(level)[1:-1] for level in sorted({label for label in found if label})[:SHOWN])
+        some = ", ".join(shown_cell(level)[1:-1] for level in sorted({label for label in found if label})[:SHOWN])
         held = f"{count} categories: {some}{', …' * (count > SHOWN)}"
     elif isinstance(column, Date):
         known = [date for date in dates(table, column.name) if date]
@@ -38,7 +38,7 @@ def _held(column: Column, table: Table) -> str:
         values = numbers(table, column.name)
         missing = int(np.isnan(values).sum())
         held = f"{np.nanmin(values):g} to {np.nanmax(values):g}" if missing < table.rows else "none"
-    return held + (f", {missing} missing" if missing else "")
+    return held + (f"; {missing} missing" if missing else "")
 
 
 def _advice(target: Column, table: Table) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
-from cavia.tables.cells import shown
+from cavia.errors import CaviaError, shown
+from cavia.tables.cells import shown_cell
 from cavia.tables.columns import TYPES, Category, Column, Number, column_as_json, column_from_json
 from cavia.tables.deciding import CATEGORY, NUMBER, decide, is_two_valued, listed_columns
 from cavia.tables.reading import Table
@@ -159,11 +159,9 @@ def _checked_targets(targets: tuple[Column, ...]) -> tuple[Category] | tuple[Num
         return (first,)
     numbers = tuple(one for one in targets if isinstance(one, Number))
     if len(numbers) < len(targets):
-        name = next(one.name for one in targets if not isinstance(one, Number))
-        raise CaviaError(
-            f"several targets must all be numbers, {name!r} holds classes; fit it alone, or as a number with "
-            f"number=[{name!r}]"
-        )
+        other = next(one for one in targets if not isinstance(one, Number))
+        number = f", or as a number with number=[{other.name!r}]" if set(other.levels) == {"0", "1"} else ""
+        raise CaviaError(f"several targets must all be numbers, {other.name!r} holds classes; fit it alone{number}")
     return numbers
 
 
@@ -172,6 +170,6 @@ def _check_classes(table: Table, target: Category, classes: np.ndarray) -> None:
     if len(unknown):
         row = int(unknown[0])
         raise CaviaError(
-            f"{table.place(row, target.name)}: the class {shown(table[target.name][row])} is none that training had: "
-            f"{', '.join(map(shown, target.levels[:10]))}"
+            f"{table.cell(row, target.name)} is no class that training had: "
+            f"{', '.join(map(shown_cell, target.levels[:10]))}"
         )

@@ -137,4 +137,4 @@ def _check_memory(
     sizes = {"hidden": list(hidden), "context": context, "support": family.support}
     sizes |= {"inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
     listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
-    require_memory(needed, f"a fit with {listed}", "choose smaller ones")
+    require_memory(needed, f"a fit with {listed}")

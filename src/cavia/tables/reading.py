@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cavia.errors import CaviaError, nearest
-from cavia.tables.cells import as_text, is_nameless, shown
+from cavia.tables.cells import as_text, is_nameless, shown_cell
 
 ESCAPED = re.compile(r"'+[=+\-@\t\r]")  # what `writing` puts an apostrophe before, so that no spreadsheet computes it
 
@@ -43,6 +43,10 @@ class Table(dict[str, np.ndarray]):
         found = f"row {row} (counting from 0)" if self.lines is None else f"line {self.lines[row]}"
         within = "" if self.where == "the table" else f"{self.where}, "
         return within + found + ("" if name is None else f", column {name!r}")
+
+    def cell(self, row: int, name: str) -> str:
+        """A cell with what it holds, as messages begin."""
+        return f"{self.place(row, name)}: {shown_cell(self[name][row])}"
 
     def column(self, name: str) -> np.ndarray:
         """The column of that name, [rows], or an error with the nearest ones."""
@@ -143,7 +147,7 @@ def _read_parquet(path: Path) -> Table:
 def _check_header(header: Sequence[str], where: str) -> None:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice or not all(header):
-        what = f"{shown(twice[0])} stands twice" if twice else "one has none"
+        what = f"{shown_cell(twice[0])} stands twice" if twice else "one has none"
         raise CaviaError(f"{where}: every column needs a name of its own; {what}")
     for name in header:
         _check_text(name, "the name of a column")
@@ -154,7 +158,7 @@ def _check_text(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CaviaError(f"{where}: {shown(text)} holds half a character (a surrogate); mend the text") from None
+        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); mend the text") from None
 
 
 def _array(name: str, values: Any) -> np.ndarray:

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, shown
+from cavia.kinds import checked
+from cavia.machine import require_memory
 from cavia.tables.deciding import settled_types
 from cavia.tables.encoding import Encoding, fit_encoding
 from cavia.tables.reading import Table, read_table
@@ -57,7 +59,10 @@ class Tasks(TaskFamily):
     ):
         _check_choices(order, too_small)
         self.support = require_at_least("support", support, 1)
-        pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
+        try:
+            pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
+        except TypeError as error:  # a tensor of one number says that it can be listed
+            raise CaviaError(f"tasks must be pairs (x, y), got {shown(tasks)}") from error
         _check_names([name for name, _ in pairs])
         points = {str(name): _points(str(name), pair) for name, pair in pairs}
         small = {name: len(x) for name, (x, _) in points.items() if len(x) < LEAST}
@@ -84,6 +89,7 @@ class Tasks(TaskFamily):
         self.members = {split: torch.tensor([number[n] for n in chosen]) for split, chosen in self.splits.items()}
 
     @classmethod
+    @checked
     def from_table(
         cls,
         table: Any,
@@ -145,6 +151,7 @@ class Tasks(TaskFamily):
         counts = {split: len(chosen) for split, chosen in self.splits.items()}
         return {"tasks": counts, "points": len(self.x), "order": self.order, "sha256": digest.hexdigest()}
 
+    @checked
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
@@ -162,6 +169,8 @@ class Tasks(TaskFamily):
                 f"no task is in the split {split!r} (of {len(self.names)} tasks); give it a larger share in splits, or "
                 "fit without validation: cavia.Validation(tasks=0)"
             )
+        width = self.x[0].numel() + self.y[0].numel()
+        require_memory(4 * tasks * (support + query) * width, f"a batch with {tasks=}, {support=}, {query=}")
         rounds = -(-tasks // len(members))
         drawn = torch.cat([torch.randperm(len(members), generator=generator) for _ in range(rounds)])
         chosen = members[drawn[:tasks]]
@@ -276,5 +285,5 @@ def _check_choices(order: str, too_small: str) -> None:
 
 
 def _listed(small: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{name!r} ({count})" for name, count in list(small.items())[:5])
-    return shown + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+    some = ", ".join(f"{name!r} ({count})" for name, count in list(small.items())[:5])
+    return some + (f" and {len(small) - 5} more" if len(small) > 5 else "")

@@ -5,7 +5,7 @@ from datetime import datetime
 import numpy as np
 
 from cavia.errors import CaviaError
-from cavia.tables.cells import as_date, as_number, as_text, canonical, is_missing, shown
+from cavia.tables.cells import as_date, as_number, as_text, canonical, is_missing
 from cavia.tables.reading import Table
 
 MOST = 1e100  # of a number: its square is still one
@@ -23,12 +23,12 @@ def numbers(table: Table, name: str) -> np.ndarray:
             if not is_missing(value):
                 number = as_number(value)
                 if number is None:
-                    raise CaviaError(f"{table.place(row, name)}: {shown(value)} is not a number")
+                    raise CaviaError(f"{table.cell(row, name)} is not a number")
                 found[row] = number
     large = np.flatnonzero(np.abs(found) > MOST)
     if len(large):
         raise CaviaError(
-            f"{table.place(large[0], name)}: {shown(values[large[0]])} is too large a number, at most {MOST:g} can be "
+            f"{table.cell(large[0], name)} is too large a number, at most {MOST:g} can be "
             "computed with; mend it, or leave it empty if it is missing"
         )
     return found
@@ -41,7 +41,7 @@ def dates(table: Table, name: str) -> list[datetime | None]:
         date = None if is_missing(value) else as_date(value, compact=True)
         if date is None and not is_missing(value):
             example = "2024-03-31 or 2024-03-31 17:45"
-            raise CaviaError(f"{table.place(row, name)}: {shown(value)} is not a date like {example}")
+            raise CaviaError(f"{table.cell(row, name)} is not a date like {example}")
         found.append(date)
     return found
 
@@ -73,7 +73,7 @@ def check_resolution(
         far = np.where(present, np.abs(values - np.median(values[present])), -1.0)
         row = int(far.argmax())
         raise CaviaError(
-            f"{table.place(row, name)}: {shown(table[name][row])} is so large that a network could not tell the other "
+            f"{table.cell(row, name)} is so large that a network could not tell the other "
             f"numbers apart (at most 1e7 times their spread can be); mend it, or leave it empty if it is missing"
         )
 
@@ -83,6 +83,6 @@ def check_near(table: Table, name: str, standardised: np.ndarray, mean: float, s
     far = np.flatnonzero(np.abs(standardised) > MOST_DEVIATIONS)
     if len(far):
         raise CaviaError(
-            f"{table.place(far[0], name)}: {shown(table[name][far[0]])} is too far from the training numbers (mean "
+            f"{table.cell(far[0], name)} is too far from the training numbers (mean "
             f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; mend it, or leave it out"
         )
