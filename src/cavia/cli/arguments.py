@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import NoReturn
@@ -79,6 +80,8 @@ def widths(text: str) -> tuple[int, ...]:
 def require_writable(out: Path, *inputs: Path) -> None:
     """Raise if the output cannot be written, or would overwrite an input; before any work is done."""
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            out.stat()
         if out.is_dir():
             raise CaviaError(f"--out {out} is a folder; give the name of a file")
         for path in inputs:

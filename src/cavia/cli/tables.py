@@ -78,9 +78,9 @@ def _fit(options: argparse.Namespace) -> None:
     print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
     trained = ("hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
     settings = {name: getattr(options, name) for name in trained}
-    about = {"table": family.settings, "columns": family.encoding.as_json(), "support": family.support}
-    kept = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-    with folder_beside(options.out, about | kept) as folder:
+    about = {"table": family.settings, "columns": family.encoding.as_json()}
+    about |= {name: getattr(options, name) for name in ("support", "order", "too_small", *trained)}
+    with folder_beside(options.out, about | {"hidden": list(options.hidden)}) as folder:
         fitted = fit_table(family, **settings, run_dir=folder)
         fitted.model.save(options.out)
     print(f"{fitted.summary()}\nwritten: {options.out}")

@@ -1,5 +1,6 @@
 """`cavia fit`: a network for a table, trained on its tasks, judged on tasks that it never saw."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,7 +49,8 @@ class FittedTable:
         for target, scores in self.scores().items():
             what = "accuracy" if encoding.is_classification else f"root mean squared error of {target}"
             lines.append(f"{what} {unseen}")
-            lines += [f"  {step} steps: {mean:.4g} ± {width:.2g}" for step, (mean, width) in enumerate(scores)]
+            for step, (mean, width) in enumerate(scores):  # one task alone has no interval
+                lines.append(f"  {step} steps: {mean:.4g}" + ("" if math.isnan(width) else f" ± {width:.2g}"))
         return "\n".join(lines)
 
     def scores(self) -> dict[str, list[tuple[float, float]]]:

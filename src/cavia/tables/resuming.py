@@ -13,6 +13,7 @@ from cavia.training.checkpoint import RunFolder
 
 SUFFIX = ".run"
 ABOUT, LOCK = "table.json", ".fit"  # the first file that is written and the first that is deleted; another's at work
+TASKS = ("table", "columns")
 OURS = {"config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldown.safetensors", "model.cavia", ".lock"}
 
 
@@ -72,14 +73,12 @@ def _settle(folder: RunFolder, about: Mapping[str, Any]) -> None:
 
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """How two fits differ, in words; None if they do not."""
-    if there.get("table") != here["table"] or there.get("columns") != here["columns"]:
-        return "another table, or of other columns of it"
-    for name, value in here.items():
+    for name, value in here.items():  # settings first: some of them change the tasks, too
         before = there.get(name)
         grows = name == "iterations" and isinstance(before, int) and before <= value
-        if before != value and not grows:
-            return f"the same table with {name} {_shown(before)}, here it is {_shown(value)}"
-    return None
+        if name not in TASKS and before != value and not grows:
+            return f"a table with {name} {_shown(before)}, here it is {_shown(value)}"
+    return None if all(there.get(name) == here[name] for name in TASKS) else "another table, or of other columns of it"
 
 
 def _shown(value: Any) -> str:
