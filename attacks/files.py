@@ -69,7 +69,7 @@ def formats(prepared: Path) -> list[Format]:
         Format("table model", prepared / "model.cavia", table_model, True),
         Format("table", prepared / "table.csv", lambda path: list(read_table(path)), False),
         Format("result", prepared / "results" / "result.json", lambda path: read_results([path.parent]), False),
-        Format("plan", prepared / "plan.toml", read_plan, False),
+        Format("plan", prepared / "plan.toml", lambda path: read_plan(path, Path("runs")), False),
     ]
 
 

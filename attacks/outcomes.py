@@ -79,9 +79,11 @@ def is_clear(message: str, about: str, value: Any) -> bool:
 
 def all_finite(result: Any) -> bool:
     """Whether every number in a result is finite, as far as results are tensors, numbers or collections of them."""
-    if isinstance(result, torch.Tensor | np.ndarray):
-        result = torch.as_tensor(result) if not isinstance(result, torch.Tensor) else result
-        return not result.is_floating_point() or bool(result.isfinite().all())
+    if isinstance(result, torch.Tensor):
+        number = result.is_floating_point() and not result.is_meta and not result.is_sparse
+        return not number or bool(result.isfinite().all())
+    if isinstance(result, np.ndarray):
+        return result.dtype.kind != "f" or bool(np.isfinite(result).all())
     if isinstance(result, float):
         return math.isfinite(result)
     if isinstance(result, Adapted | Mapping):

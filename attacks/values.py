@@ -139,7 +139,9 @@ BY_OBJECT: dict[str, Callable[[Any], Any]] = {
     "initialise.x": lambda model: INPUTS[0],
     "initialise.y": lambda model: TARGETS,
     "reset.tasks": lambda env: env.sample_tasks(2, torch.Generator().manual_seed(0)),
-    "action": lambda env: torch.zeros(2, 1, env.actions) if env.actions != 1 else torch.zeros(2, 1),
+    "action": lambda env: (
+        torch.zeros(2, 1).long() if isinstance(env, cavia.envs.GymTasks) else torch.zeros(2, 1, env.actions)
+    ),
 }
 BY_OBJECT["interpolate.other"] = BY_OBJECT["one"]
 
@@ -163,7 +165,7 @@ BY_KIND: dict[Any, Any] = {bool: False, int: 2, float: 0.5, str: "text", bytes: 
 def right_value(owner: str, name: str, hint: Any, object_: Any = None) -> Any:
     """A value that a call takes for this argument; of a method, with the object that it belongs to."""
     for key in (f"{owner}.{name}", name):
-        if object_ is not None and key in BY_OBJECT:
+        if object_ is not None and not isinstance(object_, type) and key in BY_OBJECT:
             return BY_OBJECT[key](object_)
     for key in (f"{owner}.{name}", name):
         if key in BY_NAME:
