@@ -4,7 +4,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from cavia.store.layout import DTYPES, Layout, checked_contexts
 from cavia.store.nearest import nearest_rows
 from cavia.store.parquet import write_parquet
 from cavia.tasks.batch import shape
+from cavia.tensor_file import checked_path
 
 BLOCK = 8192  # contexts in memory at a time, where a call goes through all of them
 ASKED = 1000  # ids in one query
@@ -53,7 +53,7 @@ class ContextStore:
     """
 
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
-        self.path = Path(path)
+        self.path = checked_path(path)
         if model == "" or not isinstance(model, Learner | str | None):
             raise CaviaError(f"model must be a learner or its version, got {model!r}")
         self._learner = model if isinstance(model, Learner) else None
@@ -169,7 +169,7 @@ class ContextStore:
             layout = self._find_layout(connection)
             if layout is None:
                 raise CaviaError(f"{self.path} is empty: there is nothing to export")
-            write_parquet(Path(path), self._scan(connection, layout, "id"), layout, self.version)
+            write_parquet(checked_path(path), self._scan(connection, layout, "id"), layout, self.version)
 
     def close(self) -> None:
         """Close the file; it holds everything that was put."""
