@@ -31,14 +31,15 @@ class Database:
         self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._create, self._closed = create, False
-        if path.is_dir() or not (create or path.exists()):
-            raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
         try:
+            exists = path.exists()
+            if path.is_dir() or not (create or exists):
+                raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CaviaError(f"cannot make {path.parent}: {error.strerror or error}") from error
+            raise CaviaError(f"cannot open {path}: {error.strerror or error}") from error
         self.read_only = not _is_writable(path)
-        if self.read_only and not path.exists():
+        if self.read_only and not exists:
             raise CaviaError(f"cannot make {path}: the folder is read-only")
         _OPEN.add(self)
         with self._errors():
