@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_positive, shown
+from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.store.database import SUMMED, Database, format_of, set_format
 from cavia.store.ids import Id, checked_ids, first_few
-from cavia.store.layout import Layout, checked_contexts
+from cavia.store.layout import Layout, checked_contexts, has_numbers
 from cavia.store.nearest import lengths, nearest_rows
 from cavia.store.parquet import write_parquet
 from cavia.store.rows import FIRST_ROW, LAST_ROW, TABLES, Rows, look_up
@@ -45,10 +46,11 @@ class ContextStore:
     (3, True, torch.Size([2, 4, 1]))
     """
 
+    @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = checked_path(path)
-        if model == "" or not isinstance(model, Learner | str | None):
-            raise CaviaError(f"model must be a learner or its version, got {model!r}")
+        if model == "":
+            raise CaviaError("model must be a learner or its version, got ''")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
         self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))
@@ -87,7 +89,7 @@ class ContextStore:
 
     def delete(self, ids: Iterable[Id]) -> None:
         """Forget these tasks. If one of them is not there, all stay."""
-        ids = checked_ids(ids)
+        ids = checked_ids(ids, ordered=False)
         with self._database.writing() as connection:
             found = self._select(connection, "id, rowid", ids)
             if rows := self._upgraded(connection):
@@ -114,12 +116,15 @@ class ContextStore:
             rows = self._find_rows(connection)
             return [one for _, ids, _ in self._scan(connection, rows) for one in ids] if rows else []
 
+    @checked
     def batches(self, size: int = BLOCK) -> Iterator[tuple[list[Any], Tensor]]:
         """All ids and contexts [B, C], at most `size` at a time, in the order of `ids`.
 
         The store may be changed meanwhile: each batch shows it as it is when the batch is read.
         """
-        require_at_least("size", size, 1)
+        return self._batches(require_at_least("size", size, 1))
+
+    def _batches(self, size: int) -> Iterator[tuple[list[Any], Tensor]]:
         start = FIRST_ROW
         while start <= LAST_ROW:
             with self._database.reading() as connection:
@@ -130,6 +135,7 @@ class ContextStore:
             yield [row[1] for row in block], rows.contexts([row[1:] for row in block])
             start = block[-1][0] + 1
 
+    @checked
     def nearest(self, tasks: Tensor | Iterable[Id], k: int = 10) -> list[list[tuple[Any, float]]]:
         """The k tasks whose contexts are nearest to each of Q: Q lists of (id, Euclidean distance), nearest first.
 
@@ -154,6 +160,7 @@ class ContextStore:
                 for place, (query, near) in enumerate(zip(queries, nearest.tolist(), strict=True))
             ]
 
+    @checked
     def export(self, path: str | PathLike[str]) -> None:
         """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[tables]`."""
         with self._database.reading() as connection:
@@ -255,6 +262,6 @@ class ContextStore:
         """Contexts [Q, C] to look for, in double precision."""
         if contexts.ndim != 2 or (layout and contexts.shape[1] != layout.size):
             raise CaviaError(f"contexts must be [Q, {layout.size if layout else 'C'}], got {shape(contexts)}")
-        if not contexts.isfinite().all():
+        if not has_numbers(contexts) or not contexts.isfinite().all():
             raise CaviaError("the contexts whose neighbours are asked for are not finite")
         return contexts.detach().cpu().double()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cavia.commit import this_commit
 from cavia.errors import Busy, CaviaError
+from cavia.kinds import checked
 from cavia.locking import try_lock
 from cavia.temporaries import clear_leftovers
 from cavia.tensor_file import checked_path, finite, read_json, read_tensors, write_atomically, write_json, write_tensors
@@ -39,6 +40,7 @@ class RunFolder:
     events: write TensorBoard events, too, if it is installed.
     """
 
+    @checked
     def __init__(self, path: str | PathLike[str], events: bool = True):
         self.path, self.events = checked_path(path), events
         self.config = self.path / "config.json"
