@@ -82,10 +82,15 @@ def read_json(path: Path) -> Any:
     return parse(read_text(path), path)
 
 
-def read_text(path: Path) -> str:
+def read_object(path: Path) -> dict[str, Any]:
+    """The same, if it is a JSON object."""
+    return parse_object(read_text(path), path)
+
+
+def read_text(path: Path, errors: str = "strict") -> str:
     """The text of the file, in UTF-8; an unreadable one is an error that names the file."""
     try:
-        return checked_path(path).read_text(encoding="utf-8")
+        return checked_path(path).read_text(encoding="utf-8", errors=errors)
     except OSError as error:
         raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
