@@ -11,7 +11,7 @@ from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
 from cavia.tasks.batch import TaskFamily
-from cavia.tensor_file import read_json
+from cavia.tensor_file import read_object
 
 MOST = 10**5  # points, episodes or steps of a run
 LATER_RATE = 0.5  # factor of the inner rate after the first update
@@ -29,8 +29,7 @@ class Trained(NamedTuple):
 def is_policy(path: Path) -> bool:
     """Whether the model was trained in an environment."""
     config = model_file(path).parent / "config.json"
-    there = read_json(config) if config.exists() else None
-    return isinstance(there, dict) and "environment" in there
+    return config.exists() and "environment" in read_object(config)
 
 
 def load_model(path: Path) -> Learner:
@@ -46,7 +45,7 @@ def open_trained(path: Path, root: Path) -> Trained:
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
-    config = read_json(config_file)
+    config = read_object(config_file)
     try:
         name, settings = config["family"]["class"], config["family"]["settings"]
         family = find(TaskFamily, name, str(config_file)).reopen(settings, root)
@@ -56,7 +55,7 @@ def open_trained(path: Path, root: Path) -> Trained:
         return Trained(load(model), family, points, query)
     except CaviaError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CaviaError(f"{config_file} is not the configuration of a training run ({shown(str(error))})") from error
 
 
@@ -73,7 +72,7 @@ def open_policy(path: Path) -> TrainedPolicy:
     """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
-    config = read_json(config_file)
+    config = read_object(config_file)
     try:
         name, settings = config["environment"]["class"], config["environment"]["settings"]
         env = build(find(TaskEnv, name, str(config_file)), settings, str(config_file))
@@ -82,7 +81,7 @@ def open_policy(path: Path) -> TrainedPolicy:
         updates = Updates(config["discount"], config["trace"], LATER_RATE)
     except CaviaError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         what = shown(str(error))
         raise CaviaError(f"{config_file} is not the run of a policy ({what}); take one of fig6a … fig7c") from error
     check_fits(learner, env)
