@@ -126,5 +126,5 @@ def shown_cell(value: Any) -> str:
 def _is_nan(value: Any) -> bool:
     try:
         return bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):  # an array, a signalling NaN
-        return isinstance(value, Decimal)
+    except (TypeError, ValueError, ArithmeticError):  # an array, a signalling NaN, pandas' NA
+        return isinstance(value, Decimal) or type(value).__name__ == "NAType"
