@@ -33,6 +33,7 @@ class Table(dict[str, np.ndarray]):
     ):
         super().__init__(columns)
         self.where, self.lines, self.declared = where, lines, frozenset(declared)
+        self.parsed: dict[tuple[str, str], Any] = {}  # what `values` found in a column, which takes a while
 
     @property
     def rows(self) -> int:
