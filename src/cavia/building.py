@@ -15,6 +15,16 @@ _guards: "dict[type[Built], Guard]" = {}  # of constructors
 _families: "dict[type[Built], dict[str, list[type[Any]]]]" = {}
 
 
+class _Signature:
+    """The constructor's, for `inspect`, which would look at `__new__`."""
+
+    def __get__(self, instance: Any, kind: type[Any]) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        signature = inspect.signature(kind.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
 class Built:
     """Has each argument of its constructor as an attribute of the same name, as estimators of scikit-learn do.
 
@@ -25,6 +35,7 @@ class Built:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    __signature__ = _Signature()
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Arguments of the constructor that are not of the kinds that it is annotated with are refused."""
