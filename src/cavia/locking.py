@@ -6,17 +6,22 @@ from importlib import import_module
 from typing import IO, Any
 
 
-def try_lock(file: IO[str]) -> bool:
-    """Lock the open file for as long as it stays open; False if another process has it.
+def try_lock(file: IO[Any] | int) -> bool:
+    """Lock the open file, or the one of that descriptor, for as long as it stays open; False if another has it.
 
     Where there is nothing to lock with, a warning says so once, and the answer is True.
     """
     if unix := _module("fcntl"):
         return _succeeds(unix.flock, file, unix.LOCK_EX | unix.LOCK_NB)
     if windows := _module("msvcrt"):
-        return _succeeds(windows.locking, file.fileno(), windows.LK_NBLCK, 1)
+        return _succeeds(windows.locking, file if isinstance(file, int) else file.fileno(), windows.LK_NBLCK, 1)
     _warn_once()
     return True
+
+
+def lasts_over_a_rename() -> bool:
+    """Whether a locked file, which stays open, can be renamed: not on Windows, nor where there are no locks."""
+    return _module("fcntl") is not None
 
 
 def _module(name: str) -> Any:

@@ -1,12 +1,13 @@
 """One file of named tensors with a JSON description: safetensors, written atomically, checked when read."""
 
+import errno
 import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,28 +15,44 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError
+from cavia.json_text import parse, parse_object
+from cavia.temporaries import temporary
+
+
+def checked_path(path: str | PathLike[str]) -> Path:
+    """The path, if there can be a file of that name."""
+    if not isinstance(path, str | PathLike):
+        raise CaviaError(f"a file's path must be a string or a Path, got {path!r}")
+    named: Any = fspath(path)
+    if not isinstance(named, str) or not named or "\0" in named:
+        raise CaviaError(f"a file's path must be text without NUL characters, got {named!r}")
+    return Path(named)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` in one step when all of it is on the disk.
 
-    A reader, or a crash at any moment, sees the old content or the new one; an error leaves the old one.
+    A reader, or a crash at any moment, sees the old content or the new one; an error leaves the old one. A symbolic
+    link stays one, and a file keeps its permissions. What is no file, such as /dev/stdout, is written to as it is.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            try:
+        target = Path(os.path.realpath(checked_path(path)))
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                yield stream
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary(target) as unfinished:
+            with unfinished.open("wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                file.close()  # Windows does not rename open files
-                temporary.chmod(0o644)
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            if target.exists():
+                unfinished.chmod(target.stat().st_mode & 0o777)
+            unfinished.replace(target)
     except OSError as error:
         raise CaviaError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -62,37 +79,50 @@ def finite(value: Any) -> Any:
 
 def read_json(path: Path) -> Any:
     """The JSON value in the file; an unreadable one is an error that names the file."""
+    return parse(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """The text of the file, in UTF-8; an unreadable one is an error that names the file."""
     try:
-        return json.loads(path.read_text())
+        return checked_path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise CaviaError(f"{path} is not valid JSON ({error})") from error
+    except UnicodeDecodeError as error:
+        raise CaviaError(f"{path} is damaged or no text: byte {error.start} is not UTF-8") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON description to one safetensors file, atomically, with a checksum of both."""
+    """Write tensors and a JSON description to one safetensors file, atomically, with a checksum of both.
+
+    The same tensors and description give the same bytes.
+    """
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
-    write_atomically(path, save(tensors, metadata={"cavia": text, "sha256": digest(tensors, text)}))
+    content = memoryview(save(tensors, metadata={"cavia": text, "sha256": digest(tensors, text)}))
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(bytes(content[8:end])), sort_keys=True, ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    with replacing(path) as file:
+        file.writelines([len(header).to_bytes(8, "little"), header, content[end:]])
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description of a file by `write_tensors`; anything else is an error that names the file."""
-    with _opened(path) as file:
+    with torch.device("cpu"), _opened(path) as file:  # whatever device is the default
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     if metadata.get("sha256") != digest(tensors, metadata["cavia"]):
         raise CaviaError(f"{path} was changed after it was written: its checksum does not match")
-    return tensors, json.loads(metadata["cavia"])
+    return tensors, parse_object(metadata["cavia"], f"the header of {path}", constants=True)
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """The description alone. The tensors are not read, so nothing is held to the checksum."""
     with _opened(path) as file:
-        return json.loads(file.metadata()["cavia"])
+        return parse_object(file.metadata()["cavia"], f"the header of {path}", constants=True)
 
 
 @contextmanager
@@ -100,7 +130,7 @@ def _opened(path: Path) -> Iterator[Any]:
     """A file by `write_tensors`, open; an error that names it if it is another."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
+    if not checked_path(path).is_file():
         raise CaviaError(f"there is no file {path}")
     try:
         with safe_open(path, framework="pt") as file:

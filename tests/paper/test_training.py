@@ -158,7 +158,7 @@ def test_a_neighbour_of_the_same_training_is_taken_over(tmp_path, no_training):
     assert ours.validation == theirs.validation
     assert ours.scores["mse"][1] != theirs.scores["mse"][1]
     assert len(ours.scores["mse"]) == 2
-    assert not list(tmp_path.glob("*/cells/.adopted*"))
+    assert not list(tmp_path.glob("*/cells/.*"))
 
 
 def test_a_training_is_taken_over_by_a_run_in_the_folder_that_one_is_in(tmp_path, no_training, monkeypatch):

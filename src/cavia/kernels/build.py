@@ -7,7 +7,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from cavia.cache import cache_folder
 from cavia.errors import CaviaError
+from cavia.temporaries import temporary
 from cavia.tensor_file import write_atomically
 
 SOURCE = Path(__file__).parent / "source"
@@ -64,8 +64,8 @@ def build(path: Path, flags: tuple[str, ...]) -> None:
     compiler = _compiler()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building.") as folder:
-            made = Path(folder) / path.name
+        with temporary(path, folder=True) as folder:
+            made = folder / path.name
             _compile([*compiler, *flags, "-o", str(made), *map(str, sorted(SOURCE.glob("*.cpp")))])
             content = made.read_bytes()
     except OSError as error:

@@ -1,6 +1,8 @@
 """A learner in one file: weights as safetensors, the classes' names and arguments as JSON in its header."""
 
 import json
+from collections.abc import Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,14 @@ from typing import Any
 from torch import nn
 
 from cavia import building
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, shown
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss
+from cavia.learners.own_code import identity
+from cavia.learners.rebuilding import built_to_fit
 from cavia.models.base import ContextModel
 from cavia.models.conditioned import Conditioned
-from cavia.tensor_file import digest, read_tensors, write_tensors
+from cavia.tensor_file import checked_path, digest, read_tensors, write_tensors
 
 FORMAT = 1
 VERSION_LENGTH = 16  # hexadecimal digits: two learners share a version by chance once in 10¹⁹ pairs
@@ -26,17 +30,19 @@ def describe(learner: Learner) -> dict[str, Any]:
         model_arguments = model.arguments
     except (CaviaError, AttributeError):  # a network that does not say what it was built with: `load` asks for it
         model_arguments = {}
+    named = isinstance(learner.loss, str)
     return {
         "learner": type(learner).__name__,
         "arguments": learner.arguments,
-        "loss": learner.loss if isinstance(learner.loss, str) else None,
+        "loss": learner.loss if named else None,
+        **({} if named else {"loss_code": identity(learner.loss)}),
         "model": type(model).__name__,
         "model_arguments": model_arguments,
     }
 
 
 def version(learner: Learner) -> str:
-    """A digest of the learner's weights, classes and arguments: a context is good for one version only."""
+    """A digest of the learner's weights, classes, arguments and loss: a context is good for one version only."""
     return digest(learner.state_dict(), json.dumps(describe(learner), sort_keys=True))[:VERSION_LENGTH]
 
 
@@ -44,8 +50,10 @@ def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | No
     """Write the learner to `path`, atomically; `extra` are JSON values to keep with it."""
     foreign = {"learner": building.module_of(type(learner)), "model": building.module_of(type(learner.model))}
     modules = {name: module for name, module in foreign.items() if module}
-    kept = ({"extra": extra} if extra else {}) | ({"modules": modules} if modules else {})
-    write_tensors(Path(path), learner.state_dict(), {"format": FORMAT, **describe(learner), **kept})
+    frozen = [name for name, value in _parameters(learner) if not value.requires_grad]
+    kept = ({"extra": extra} if extra else {}) | ({"modules": modules} if modules else {}) | {"frozen": frozen}
+    description = {"format": FORMAT, **describe(learner), **kept}
+    write_tensors(checked_path(path), learner.state_dict(), description)
 
 
 def load(
@@ -79,26 +87,33 @@ def load_with_extra(
     learner: type[Learner] | None = None,
 ) -> tuple[Learner, dict[str, Any]]:
     """The learner, and the JSON values that `save` was given as `extra`."""
-    path = Path(path)
+    path = checked_path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
-        raise CaviaError(f"{path} has format {description.get('format')!r}, this version of cavia reads {FORMAT}")
-    try:
-        found = build(description, model, loss, str(path), module, learner)
-    except CaviaError:
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CaviaError(f"{path} does not describe a learner ({error})") from error
-    found.to(next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None))
-    try:
-        found.load_state_dict(tensors)
-    except RuntimeError as error:
-        problem = str(error).splitlines()[-1].strip()
-        raise CaviaError(f"the weights in {path} do not fit the network: {problem}") from error
+        raise CaviaError(f"{path} has format {shown(description.get('format'))}, this version of cavia reads {FORMAT}")
+    found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
+    found.load_state_dict(tensors)
+    _freeze(found, description.get("frozen"), path)
     extra = description.get("extra", {})
     if not isinstance(extra, dict):
-        raise CaviaError(f"{path} does not describe a learner (extra is {type(extra).__name__})")
+        raise CaviaError(f"{path} is damaged: extra must be an object, got {shown(extra)}")
     return found.eval(), extra
+
+
+def _freeze(learner: Learner, frozen: Any, path: Path) -> None:
+    """What was trained when the learner was saved is trained now, and nothing else; older files do not say."""
+    parameters = dict(_parameters(learner))
+    if frozen is None:
+        return
+    if not isinstance(frozen, list) or not all(isinstance(name, str) and name in parameters for name in frozen):
+        raise CaviaError(f"{path} is damaged: frozen must name parameters of the learner, got {shown(frozen)}")
+    for name, value in parameters.items():
+        if value.is_floating_point():
+            value.requires_grad_(name not in frozen)
+
+
+def _parameters(learner: Learner) -> Iterator[tuple[str, nn.Parameter]]:
+    return learner.named_parameters(remove_duplicate=False)
 
 
 def build(

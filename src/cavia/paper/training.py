@@ -3,8 +3,8 @@
 import inspect
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cavia.learners.acting import Updates
 from cavia.learners.saving import describe
 from cavia.paper.experiment import Cell, Experiment, Place, S
 from cavia.paper.schema import CellResult
+from cavia.temporaries import temporary
 from cavia.tensor_file import read_json
 from cavia.training.adam import LATER, Adam
 from cavia.training.checkpoint import RunFolder
@@ -114,14 +115,12 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
             continue
         if same and (theirs / "model.cavia").exists():
             mine.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(dir=mine.parent, prefix=".adopted."))
-            for name in KEPT:
-                if (theirs / name).exists():
-                    shutil.copy(theirs / name, temporary)
-            try:
-                temporary.rename(mine)
-            except OSError:  # another process was faster
-                shutil.rmtree(temporary)
+            with temporary(mine, folder=True) as unfinished:
+                for name in KEPT:
+                    if (theirs / name).exists():
+                        shutil.copy(theirs / name, unfinished)
+                with suppress(OSError):  # another process may be faster
+                    unfinished.rename(mine)
             return
 
 

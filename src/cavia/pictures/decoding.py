@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import numpy as np
 
 from cavia.cache import cache_folder
 from cavia.errors import CaviaError, require_at_least
+from cavia.temporaries import temporary
 from cavia.tensor_file import read_json, write_json
 
 FORMAT = "1 upright RGB Lanczos"  # part of the key: another way to decode is another cache
@@ -90,25 +90,24 @@ def _build(folder: Path, root: Path, names: list[str], size: int) -> None:
     """Decode into a temporary folder beside the final one, then rename: a crash leaves no half-written cache."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as error:
         raise CaviaError(
             f"cannot write to the cache {folder.parent}: {error.strerror or error}; set CAVIA_CACHE to another folder"
         ) from error
     try:
-        temporary.chmod(0o755)  # others may share the cache
-        with warnings.catch_warnings():  # out here, because it is not for threads
-            warnings.simplefilter("ignore")  # odd metadata is no reason to stop
-            unreadable = _decode_all(temporary / "pixels.npy", root, names, size)
-        write_json(temporary / "index.json", {"unreadable": unreadable})
-        if _load(folder, len(names), size) is None:  # otherwise another process has built the same meanwhile
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # it may do so at this very moment; the caller checks what is there
-                temporary.rename(folder)
+        with temporary(folder, folder=True) as unfinished:
+            with warnings.catch_warnings():  # out here, because it is not for threads
+                warnings.simplefilter("ignore")  # odd metadata is no reason to stop
+                unreadable = _decode_all(unfinished / "pixels.npy", root, names, size)
+            write_json(unfinished / "index.json", {"unreadable": unreadable})
+            if _load(folder, len(names), size) is None:  # otherwise another process has built the same meanwhile
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # it may do so at this very moment; the caller checks what is there
+                    unfinished.rename(folder)
     except OSError as error:
-        raise CaviaError(f"cannot write the cache {folder}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise CaviaError(
+            f"cannot write the cache {folder}: {error.strerror or error}; set CAVIA_CACHE to another folder"
+        ) from error
 
 
 def _decode_all(file: Path, root: Path, names: list[str], size: int) -> list[str]:

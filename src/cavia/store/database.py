@@ -12,7 +12,7 @@ from pathlib import Path
 from cavia.errors import CaviaError
 
 APPLICATION = 0x43564941  # "CVIA" in the header of the file: a database of another program is left alone
-FORMAT = 1
+PLAIN, SUMMED = 1, 2  # formats: rows without and with checksums
 CACHE_KIB = 64 * 1024  # pages kept in memory: the index of a million ids fits
 CHECKPOINT_PAGES = 8192  # the log is copied into the file when it reaches 32 MB …
 LOG_BYTES = 64 * 1024**2  # … and is cut back to this after a larger transaction
@@ -126,8 +126,8 @@ class Database:
         )
         if application != APPLICATION and (tables or application or self.read_only):
             raise CaviaError(f"{self.path} is a database of another program, not a cavia store")
-        if application == APPLICATION and form != FORMAT:
-            raise CaviaError(f"{self.path} has format {form}, this version of cavia reads {FORMAT}")
+        if application == APPLICATION and form not in (PLAIN, SUMMED):
+            raise CaviaError(f"{self.path} has format {form}, this version of cavia reads {PLAIN} and {SUMMED}")
         return application == APPLICATION
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -135,7 +135,7 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         if not self._is_ours(connection):  # unless another process was quicker
             connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            set_format(connection, SUMMED)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute("COMMIT")
 
@@ -158,6 +158,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise CaviaError(self._explain(error)) from error
+        except UnicodeDecodeError as error:  # in what should be a text: an id, or SQLite's own message
+            raise CaviaError(f"{self.path} is damaged ({error}); restore it from a copy") from error
 
     def _explain(self, error: sqlite3.Error) -> str:
         match _code(error):
@@ -174,6 +176,16 @@ class Database:
                 return f"{self.path} is damaged ({error})"
             case _:
                 return f"cannot use the store {self.path}: {error}"
+
+
+def set_format(connection: sqlite3.Connection, form: int) -> None:
+    """Say which format the file has; part of the transaction."""
+    connection.execute(f"PRAGMA user_version = {form}")
+
+
+def format_of(connection: sqlite3.Connection) -> int:
+    """The format that the file has now."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _code(error: sqlite3.Error) -> int:

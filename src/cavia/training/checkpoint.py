@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +12,8 @@ from torch import Tensor
 from cavia.commit import this_commit
 from cavia.errors import Busy, CaviaError
 from cavia.locking import try_lock
-from cavia.tensor_file import finite, read_json, read_tensors, write_atomically, write_json, write_tensors
+from cavia.temporaries import clear_leftovers
+from cavia.tensor_file import checked_path, finite, read_json, read_tensors, write_atomically, write_json, write_tensors
 from cavia.training.outer import outer_of
 
 
@@ -40,7 +40,8 @@ class RunFolder:
     """
 
     def __init__(self, path: str | PathLike[str], events: bool = True):
-        self.path, self.events = Path(path), events
+        self.path, self.events = checked_path(path), events
+        self.config = self.path / "config.json"
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.before_cooldown = self.path / "before-cooldown.safetensors"  # where a longer run goes on from
         self.metrics = self.path / "metrics.jsonl"
@@ -57,15 +58,16 @@ class RunFolder:
         with file:
             if not try_lock(file):
                 raise Busy(f"another process is at work in {self.path}; wait for it or use another folder")
+            for written in (self.config, self.metrics, self.checkpoint, self.before_cooldown, self.model):
+                clear_leftovers(written)
             yield
 
     def recorded(self) -> dict[str, Any] | None:
         """The configuration of the run that is here, or None if nothing was trained yet."""
-        known = self.path / "config.json"
         used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
-        if not (known.exists() and used):
+        if not (self.config.exists() and used):
             return None
-        found = read_json(known)
+        found = read_json(self.config)
         return found if isinstance(found, dict) else {}
 
     def keep_before_cooldown(self) -> None:
@@ -91,15 +93,15 @@ class RunFolder:
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
-            difference = _difference(there, config)
+            difference = _difference(there, _known_by(there, config))
             if difference:
                 raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
-        write_json(self.path / "config.json", config)
+        write_json(self.config, config)
 
     def commits(self) -> list[str]:
         """The commits of cavia that trained here."""
-        return read_json(self.path / "config.json").get("commits", [])
+        return read_json(self.config).get("commits", [])
 
     def save(self, state: TrainingState, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the checkpoint, atomically. groups: "learner", "generator", …: name → tensor of each."""
@@ -143,6 +145,13 @@ class RunFolder:
                 file.write(json.dumps(finite(line), allow_nan=False) + "\n")
         except OSError as error:
             raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
+
+
+def _known_by(there: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what earlier versions did not write: which loss it was, if it had no name."""
+    if "loss_code" in there.get("learner", {}) or "loss_code" not in config.get("learner", {}):
+        return config
+    return config | {"learner": {name: value for name, value in config["learner"].items() if name != "loss_code"}}
 
 
 def _iteration(line: str) -> float:

@@ -72,7 +72,7 @@ def fit(
     sizes = {"tasks_per_batch": tasks_per_batch, "support": support, "query": query}
     feed, outer = _feed(learner, source, outer, **sizes, validation=validation, seed=seed)
     outer.check(learner)
-    folder = RunFolder(run_dir) if isinstance(run_dir, str | PathLike) else run_dir
+    folder = run_dir if isinstance(run_dir, RunFolder | None) else RunFolder(run_dir)
     keep_freed_memory()
     with ExitStack() as stack:
         if folder:
