@@ -96,7 +96,7 @@ def load_with_extra(
     _freeze(found, description.get("frozen"), path)
     extra = description.get("extra", {})
     if not isinstance(extra, dict):
-        raise CaviaError(f"{path} is damaged: extra must be an object, got {shown(extra)}")
+        raise CaviaError(f"{path} is damaged: extra must be a dictionary, got {shown(extra)}")
     return found.eval(), extra
 
 

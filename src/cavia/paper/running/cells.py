@@ -89,25 +89,17 @@ def read_result(order: Order, cell: Cell) -> CellResult | None:
     return result if result and result.settings == as_ordered else None
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """What a worker says before it gives up."""
-
-    message: str
-    is_busy: bool = False  # another process is at work on the cell
-
-
 @dataclass
 class _Worker:
     order: Order
     cell: Cell
     process: Any
     messages: Any
-    failure: _Failure | None = None
+    failure: CaviaError | None = None  # what it says before it gives up
 
     @property
-    def is_busy(self) -> bool:
-        return self.failure is not None and self.failure.is_busy
+    def name(self) -> str:
+        return f"{self.order.experiment}/{self.cell.name}"
 
 
 def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, until: float = math.inf) -> None:
@@ -133,10 +125,10 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, 
                     workers.remove(worker)
                     _drain(worker, display)
                     worker.process.join()
-                    if worker.is_busy:
+                    if isinstance(worker.failure, Busy):
                         waiting.append((time.monotonic() + PATIENCE, worker.order, worker.cell))
                     else:
-                        display.finished(_name(worker), _result(worker))
+                        display.finished(worker.name, _result(worker))
         finally:
             _stop(workers)
 
@@ -147,10 +139,6 @@ _GO_ON = "stopped; finished cells are kept, run the same command again to go on"
 def _start(order: Order, cell: Cell, threads: int) -> _Worker:
     process, receive = start_process(_work, order, cell, threads)
     return _Worker(order, cell, process, receive)
-
-
-def _name(worker: _Worker) -> str:
-    return f"{worker.order.experiment}/{worker.cell.name}"
 
 
 def _listen(workers: list[_Worker], display: Display) -> None:
@@ -167,11 +155,11 @@ def _drain(worker: _Worker, display: Display) -> None:
         while worker.messages.poll():
             message = worker.messages.recv()
             if isinstance(message, Progress):
-                display.progress(_name(worker), message)
-            elif isinstance(message, _Failure):
+                display.progress(worker.name, message)
+            elif isinstance(message, CaviaError):
                 worker.failure = message
             else:
-                display.say(f"{_name(worker)}: {message}")
+                display.say(f"{worker.name}: {message}")
     except EOFError:
         return
 
@@ -181,11 +169,11 @@ def _result(worker: _Worker) -> CellResult:
     if worker.process.exitcode == INTERRUPTED:
         raise Interrupted(_GO_ON)
     if worker.failure:
-        raise CaviaError(f"{_name(worker)}: {worker.failure.message}")
+        raise CaviaError(f"{worker.name}: {worker.failure}")
     result = read_result(worker.order, worker.cell)
     if result is None:
         raise CaviaError(
-            f"{_name(worker)}: its process ended with code {worker.process.exitcode} before it was finished "
+            f"{worker.name}: its process ended with code {worker.process.exitcode} before it was finished "
             "(killed, or out of memory?); run the same command again to go on"
         )
     return result
@@ -206,7 +194,7 @@ def _stop(workers: list[_Worker]) -> None:
 def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     """Train one cell, in a process of its own."""
 
-    def send(message: Progress | _Failure | str) -> None:
+    def send(message: Progress | CaviaError | str) -> None:
         try:
             messages.send(message)
         except OSError:  # the runner is gone: stop as if asked to
@@ -228,5 +216,5 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
         raise SystemExit(INTERRUPTED) from None
     except (CaviaError, Diverged, OSError, RuntimeError) as error:
         what = (str(error).strip() or type(error).__name__).splitlines()[0]
-        send(_Failure(what, isinstance(error, Busy)))
+        send(Busy(what) if isinstance(error, Busy) else CaviaError(what))
         raise SystemExit(2) from None

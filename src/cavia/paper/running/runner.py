@@ -10,7 +10,7 @@ import torch
 
 from cavia.machine import cores
 from cavia.paper.catalogue import find
-from cavia.paper.experiment import Experiment, Settings
+from cavia.paper.experiment import Settings
 from cavia.paper.running.cells import Order, read_result, run_cells
 from cavia.paper.running.display import Display
 from cavia.paper.schema import CellResult, Result
@@ -28,15 +28,16 @@ def run(order: Order) -> Result:
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
         run_cells([(order, cell) for cell in open_cells], order.jobs, display)
     results = [one for cell in cells if (one := read_result(order, cell))]
-    result = sum_up(order, experiment, settings, results)
+    result = sum_up(order, settings, results)
     write_json(order.out / "result.json", result)
     return result
 
 
-def sum_up(order: Order, experiment: Experiment[Any], settings: Settings, results: list[CellResult]) -> Result:
+def sum_up(order: Order, settings: Settings, results: list[CellResult]) -> Result:
     """What the results of the cells show, and how they were made."""
     from cavia import __version__
 
+    experiment = find(order.experiment)
     result: Result = {
         "format": 1,
         "experiment": experiment.id,
