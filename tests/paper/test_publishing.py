@@ -50,5 +50,5 @@ def test_the_best_seed_of_a_finished_cell_is_published(listed, tmp_path):
 
 def test_a_list_with_a_misspelt_key_is_one_line(listed, tmp_path):
     listed.write_text(listed.read_text().replace("licence", "license"))
-    with pytest.raises(cavia.CaviaError, match=r"curves must have about, cell, experiment, licence, set, got .*license"):
+    with pytest.raises(cavia.CaviaError, match=r"curves must have about, cell, .*licence, set, got .*license"):
         publish_models(listed, tmp_path, tmp_path)

@@ -1,4 +1,4 @@
-"""Copies trained cells into the package, as `results/models.toml` says: python -m cavia.paper.publishing --runs runs."""
+"""Copy trained cells into the package, as `results/models.toml` says: python -m cavia.paper.publishing --runs runs"""
 
 import argparse
 import math

@@ -10,6 +10,7 @@ from cavia.learners.acting import Updates, check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
+from cavia.published.models import published
 from cavia.tasks.batch import TaskFamily
 from cavia.tensor_file import read_object
 
@@ -90,9 +91,11 @@ def open_policy(path: Path) -> TrainedPolicy:
 
 
 def model_file(path: Path) -> Path:
-    """The `model.cavia` at the path, or in the folder there."""
+    """The `model.cavia` at the path, or in the folder there, or the published one of that name."""
+    if not path.exists() and str(path) in published():
+        path = published()[str(path)].folder
     model = path / "model.cavia" if path.is_dir() else path
     if not model.is_file():
         hint = f"; an experiment's models are in {path / 'cells'}/*" if (path / "cells").is_dir() else ""
-        raise CaviaError(f"there is no trained model {model}{hint}")
+        raise CaviaError(f"there is no trained model {model}{hint}; published ones are listed by `cavia models`")
     return model
