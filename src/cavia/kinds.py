@@ -97,6 +97,8 @@ def _wrong(name: str, kind: Kind, value: Any) -> CaviaError:
         fix = f"; for instance ({value}, {value})"
     if "cavia.ContextModel" in kind.words and hasattr(value, "named_modules"):
         fix = "; cavia.condition makes one of any module"
+    if "cavia.Outer" in kind.words:
+        fix = "; for instance cavia.Adam(lr=0.001)"
     return CaviaError(f"{name} must be {kind.words}, got {shown(value)}{fix}")
 
 

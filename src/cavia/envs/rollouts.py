@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
+from cavia.errors import CaviaError, shown
+from cavia.kinds import checked
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Rollouts:
         return (self.rewards * self.mask).sum(dim=2).mean(dim=1)
 
 
+@checked
 @torch.no_grad()
 def collect(
     env: TaskEnv, tasks: Tensor, act: Callable[[Tensor], Tensor], rollouts: int, generator: torch.Generator
@@ -42,7 +46,9 @@ def collect(
     done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
     observations, actions, rewards, masks = [], [], [], []
     for _ in range(env.horizon):
-        action = act(observation)
+        action: Any = act(observation)
+        if not isinstance(action, Tensor):
+            raise CaviaError(f"act must return a tensor of actions, got {shown(action)}")
         step = env.step(action)
         observations.append(observation)
         actions.append(action)

@@ -11,6 +11,7 @@ from cavia.evaluation.result import Evaluation, device_of
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, accuracy, mean_over_points, mse, without_padding
 from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
+from cavia.tasks.points import shape
 
 SCORES: dict[str, PointLoss | None] = {"accuracy": accuracy, "mse": mse, "loss": None}
 Metric: TypeAlias = str | PointLoss
@@ -44,6 +45,8 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
 def _predictions(learner: Learner, batch: TaskBatch, steps: int) -> list[Tensor]:
     """For the query points after 0 … steps gradient steps, each [T, N, ...]."""
     learner.check_mask(batch.query_mask)
+    if not batch.query_y.shape[1]:
+        raise CaviaError(f"a score needs at least 1 query point, got query_x {shape(batch.query_x)}")
     predictions, adapted = [], None
     for step in range(steps + 1):
         adapted = learner.adapt(batch.support_x, batch.support_y, batch.support_mask, min(step, 1), start=adapted)

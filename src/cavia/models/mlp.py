@@ -1,12 +1,14 @@
 """Fully connected network with the context concatenated to the input of one or more layers."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, shown
+from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
 from cavia.models.context_layers import Concat
 from cavia.tasks.points import one_tensor
@@ -51,6 +53,10 @@ class MLP(ContextModel):
         self.inputs, self.outputs, self.hidden = inputs, outputs, hidden
         self.context, self.at, self.init = context, at, init
         widths = (inputs, *hidden, outputs)
+        require_memory(
+            4 * sum((a + context * (i in at)) * b for i, (a, b) in enumerate(pairwise(widths))),
+            f"an MLP of inputs={inputs}, hidden={shown(hidden)}, outputs={outputs}, context={context}, at={at}",
+        )
         self.layers = nn.ModuleList(
             Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
             for i in range(len(widths) - 1)

@@ -141,6 +141,11 @@ class TaskFamily(Built, ABC):
     at_a_time: int | None = None
     draws_ahead: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "sample" in vars(cls):
+            cls.sample = checked(cls.sample)  # type: ignore[method-assign]
+
     @property
     def settings(self) -> dict[str, Any]:
         """What config.json says of the tasks, as JSON values; a run folder is tied to it."""
