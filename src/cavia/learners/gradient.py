@@ -154,7 +154,7 @@ class GradientLearner(Learner):
 
         tasks = len(lead(points[0]))
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
-            rows = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
+            rows: list[Any] = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
             found = [one_task(*map(row, (fast, *points))) for row in rows]
             return found[0].unsqueeze(0) if tasks == 1 else torch.stack(found)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
