@@ -37,7 +37,10 @@ def checked(code: Anything) -> Anything:
     Annotations are read at the first call. One that cannot be resolved is not checked, nor are defaults.
     """
     if isinstance(code, type):
-        code.__init__ = checked(code.__init__)  # type: ignore[misc]
+        if issubclass(code, tuple):
+            code.__new__ = checked(code.__new__)  # type: ignore[method-assign]
+        else:
+            code.__init__ = checked(code.__init__)  # type: ignore[method-assign]
         return code
     guard = Guard(code)
     check = guard.check

@@ -18,6 +18,7 @@ from cavia.tasks.points import as_tensor, shape
 GOLDEN = (5**0.5 - 1) / 2
 
 
+@checked
 class Step(NamedTuple):
     """What T tasks × R rollouts answer to an action.
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
-from cavia.errors import CaviaError, shown
+from cavia.errors import CaviaError, call_of_user, shown
 from cavia.kinds import checked
 
 
+@checked
 @dataclass(frozen=True)
 class Rollouts:
     """R episodes of each of T tasks, over the H steps that the longest of them took.
@@ -46,7 +47,7 @@ def collect(
     done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
     observations, actions, rewards, masks = [], [], [], []
     for _ in range(env.horizon):
-        action: Any = act(observation)
+        action: Any = call_of_user("act", act, observation)
         if not isinstance(action, Tensor):
             raise CaviaError(f"act must return a tensor of actions, got {shown(action)}")
         step = env.step(action)

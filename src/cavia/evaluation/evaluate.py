@@ -12,7 +12,7 @@ from cavia.evaluation.returns import returns
 from cavia.kinds import checked
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
-from cavia.tasks.batch import TaskFamily
+from cavia.tasks.batch import SPLITS, TaskFamily
 
 __all__ = ["LIKELIEST", "RETURN", "Evaluation", "device_of", "evaluate", "evaluating", "half_width"]
 
@@ -89,6 +89,7 @@ def evaluate(
         if value is not None:
             require_at_least(name, value, least)
     require_at_least("seed", seed, 0)
+    require_one_of("split", split, SPLITS)
     metrics: list[Any] = list(metric) if isinstance(metric, list) else [metric]
     with evaluating(learner):
         if isinstance(source, TaskEnv):

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_one_of
+from cavia.errors import CaviaError, call_of_user, require_one_of, shown
 from cavia.evaluation.result import Evaluation, device_of
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, accuracy, mean_over_points, mse, without_padding
@@ -68,7 +68,10 @@ def _metric(
     function: Any = metric if callable(metric) else SCORES[metric]
 
     def score(prediction: Tensor, batch: TaskBatch) -> Tensor:
-        values = function(prediction, without_padding(batch.query_y, batch.query_mask))
+        target = without_padding(batch.query_y, batch.query_mask)
+        values = call_of_user("metric", function, prediction, target)
+        if not isinstance(values, Tensor):
+            raise CaviaError(f"the metric must return a tensor, one value per point, got {shown(values)}")
         if values.shape != batch.query_y.shape[:2]:
             wanted, got = list(batch.query_y.shape[:2]), list(values.shape)
             raise CaviaError(f"the metric must return one value per point, {wanted}; it returned {got}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from cavia.errors import CaviaError, shown
+from cavia.errors import LARGEST_RATE, CaviaError, shown
 from cavia.kinds import checked
 from cavia.learners.inner import Fast
 from cavia.tasks.points import shape
@@ -42,12 +42,13 @@ class Adapted:
         for name, value in given.items():
             if not isinstance(name, str):
                 raise CaviaError(f"Adapted: parameters are tensors by name, got the name {shown(name)}")
-            _require_tasks(repr(name), value)
+            _require_tasks(f"parameters[{name!r}]", value)
         if statistics is not None:
             _require_tasks("statistics", statistics)
         sizes = {len(value) for value in (*parameters.values(), *(() if statistics is None else (statistics,)))}
         if len(sizes) > 1:
-            counts = ", ".join(f"{name} {shape(value)}" for name, value in parameters.items())
+            named = {**parameters, **({} if statistics is None else {"statistics": statistics})}
+            counts = ", ".join(f"{name} {shape(value)}" for name, value in named.items())
             raise CaviaError(f"Adapted: all tensors must have the same number of tasks, got {counts}")
         self._set(dict(parameters), statistics)
 
@@ -157,6 +158,8 @@ class Adapted:
     @checked
     def lerp(self, other: "Adapted", share: float | Tensor) -> "Adapted":
         """The way from here to another, by a share of it: one number, or one for each of n tasks, [n]."""
+        if not isinstance(share, Tensor) and not abs(share) < LARGEST_RATE:
+            raise CaviaError(f"share must be finite, got {share}")
         if isinstance(share, Tensor) and (share.ndim > 1 or not share.is_floating_point()):
             raise CaviaError(f"share must be one number, or one for each task [n], got {shown(share)}")
         if self.keys() != other.keys():
@@ -180,7 +183,7 @@ class Adapted:
         """The tasks of all of them, in order."""
         layouts = {part.flatten()[1] for part in parts}
         if len(layouts) != 1:
-            raise CaviaError(f"cat needs tasks of one learner, at least one, got {len(layouts)} kinds")
+            raise CaviaError(f"parts must be of one learner, at least one, got {len(parts)} of {len(layouts)} kinds")
         columns = zip(*(part.flatten()[0] for part in parts), strict=True)
         return Adapted.unflatten([torch.cat(column) for column in columns], layouts.pop())
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, require_at_least, shown
+from cavia.errors import CaviaError, call_of_user, require_at_least, shown
 from cavia.kinds import checked
 
 Fast: TypeAlias = dict[str, Tensor]  # name → tensor with a leading task axis: what adapts
@@ -31,6 +31,8 @@ def adapt(
     first_order: treat the inner gradient as a constant in the outer one.
     """
     require_at_least("steps", steps, 0)
+    if not fast:
+        raise CaviaError("fast must hold at least one tensor by name, got {}")
     for name, value in fast.items():
         if name not in step_size:
             raise CaviaError(f"step_size has no rate for {name!r} of fast, only for {', '.join(map(repr, step_size))}")
@@ -55,7 +57,7 @@ def _broadcasts(rate: Tensor, value: Tensor) -> bool:
 
 def _checked_losses(task_losses: TaskLosses, fast: Fast) -> Tensor:
     """The losses, if they are one number for each task."""
-    losses: Any = task_losses(fast)
+    losses: Any = call_of_user("task_losses", task_losses, fast)
     tasks = len(next(iter(fast.values())))
     if not isinstance(losses, Tensor) or losses.shape != (tasks,) or not losses.is_floating_point():
         raise CaviaError(f"task_losses must return one loss per task, [{tasks}], got {shown(losses)}")

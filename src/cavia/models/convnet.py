@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class ConvNet(NormedModel):
         shrink: str = "pool",
     ):
         super().__init__()
-        film = (film,) if isinstance(film, int) else tuple(sorted(set(film)))
+        film = (int(film),) if isinstance(film, int | Integral) else tuple(sorted({int(block) for block in film}))
         for name, value, least in (("ways", ways, 0), ("filters", filters, 1), ("channels", channels, 1)):
             require_at_least(name, value, least)
         require_at_least("image", image, 2**BLOCKS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ class MLP(ContextModel):
     ):
         super().__init__()
         hidden = tuple(hidden)
-        at = (at,) if isinstance(at, int) else tuple(sorted(set(at)))
+        at = (int(at),) if isinstance(at, int | Integral) else tuple(sorted({int(layer) for layer in at}))
         for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
             require_at_least(name, size, 1)
         require_at_least("context", context, 0)

@@ -33,9 +33,9 @@ class TaskBatch:
     Arrays and lists become tensors.
     """
 
-    support_x: Any  # `Inputs`; most who read it know that it is one tensor
+    support_x: Tensor | Any  # `Inputs`; most who read it know that it is one tensor
     support_y: Tensor
-    query_x: Any
+    query_x: Tensor | Any
     query_y: Tensor
     support_mask: Tensor | None = None
     query_mask: Tensor | None = None
