@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_positive, shown
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
@@ -47,8 +48,11 @@ class MetricLearner(Learner):
         """Whether a query's embedding depends on the points beside it."""
         return isinstance(self.model, NormedModel) and not self.model.keeps_statistics
 
+    @checked
     def embed(self, x: Inputs, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, ...] → [T, N, F]; statistics: what a `NormedModel` normalises by, if not by its own."""
+        if statistics is not None and not isinstance(self.model, NormedModel):
+            raise CaviaError(f"{type(self.model).__name__} has no norms to give statistics to, got {shown(statistics)}")
         given: Any = () if statistics is None else (statistics,)
         embedded: Tensor = self.model(x, self._no_context(x), *given)
         return embedded.flatten(2)

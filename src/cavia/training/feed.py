@@ -8,11 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.tasks.batch import seeded_generator
 from cavia.training.outer import Block, Metrics
 
 
+@checked
 @dataclass(frozen=True)
 class Validation:
     """How a run chooses its best model, which the learner holds at the end.

@@ -9,6 +9,7 @@ from typing import Any
 from cavia.allocator import keep_freed_memory
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.compiled import CompiledLearner
 from cavia.learners.saving import describe
@@ -27,6 +28,7 @@ from cavia.training.simulated import EpisodeFeed
 from cavia.training.trpo import TRPO
 
 
+@checked
 def fit(
     learner: Learner,
     source: TaskFamily | TaskEnv,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, Diverged, Interrupted
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.rebuilding import check_fits
 from cavia.training.checkpoint import RunFolder, TrainingState
@@ -25,6 +26,7 @@ MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit a
 ADVICE = "try a smaller inner_lr or lr"
 
 
+@checked
 @dataclass(frozen=True)
 class FitResult:
     """How a training run ended; the learner holds its best model."""
