@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/first
 BENCH ?=  # --quick: a few minutes
+ATTACK ?=  # --minutes 5
 
-.PHONY: run test check setup lint bench docs clean
+.PHONY: run test check attack setup lint bench docs clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -19,6 +20,9 @@ test: setup lint  ## Lint, types and the test suite, but for what takes minutes.
 check: test docs  ## Everything: what `make test` leaves out, the peers of the benchmarks, the documentation.
 	$(PIP) -e '.[bench]'
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m check
+
+attack: setup  ## An hour of generated misuse, damaged files and kills: the figures in results/attack.
+	$(BIN)/python -m attacks --out results/attack $(ATTACK)
 
 setup: $(VENV)/.installed  ## The environment that all share.
 

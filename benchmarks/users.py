@@ -24,6 +24,7 @@ from torch import Tensor
 
 import cavia
 from cavia.evaluation.evaluate import half_width
+from cavia.tables.columns import Number
 from cavia.tasks.batch import seeded_generator
 
 DRAWS = 5  # of support points for each task that is scored
@@ -44,7 +45,7 @@ def wages() -> cavia.Tasks:
     from linearmodels.datasets import wage_panel
 
     inputs = ["year", "exper", "hours", "married", "union", "educ", "black", "hisp", "occupation"]
-    return _tasks(wage_panel.load(), "nr", "lwage", inputs, support=4, categorical=["occupation"])
+    return _tasks(wage_panel.load(), "nr", "lwage", inputs, support=4, category=["occupation"])
 
 
 def _tasks(table: Any, task: str, target: str, inputs: list[str], support: int, **options: Any) -> cavia.Tasks:
@@ -196,8 +197,9 @@ def grid(**choices: Sequence[Any]) -> list[dict[str, Any]]:
 
 def measure(family: cavia.Tasks, iterations: int, only: Sequence[str]) -> list[dict[str, Any]]:
     """For each method: the chosen settings and the root mean squared error on the test tasks, in the target's unit."""
-    assert family.encoding is not None
-    unit, found = family.encoding.target.scale, []
+    target = family.encoding.target if family.encoding else None
+    assert isinstance(target, Number)
+    unit, found = target.scale, []
     for name, (build, settings) in methods(iterations).items():
         if name not in only:
             continue

@@ -14,7 +14,7 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
 
 
-SLOW = ("images", "tour")  # which draws pictures, and which compiles
+SLOW = ("images", "table", "policies", "online", "tour")  # they draw pictures, train or compile
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Arguments of a wrong kind are named at the door."""
 
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,3 +116,8 @@ def test_the_first_calls_may_come_from_several_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_classes_have_their_constructors_signature():
+    assert list(inspect.signature(cavia.ProtoNets).parameters) == ["model", "loss", "ways"]  # inherited
+    assert list(inspect.signature(cavia.Sine).parameters) == ["amplitude", "phase", "x"]

@@ -15,6 +15,16 @@ _guards: "dict[type[Built], Guard]" = {}  # of constructors
 _families: "dict[type[Built], dict[str, list[type[Any]]]]" = {}
 
 
+class _Signature:
+    """The constructor's, for `inspect`, which would look at `__new__`."""
+
+    def __get__(self, instance: Any, kind: type[Any]) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        signature = inspect.signature(kind.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
 class Built:
     """Has each argument of its constructor as an attribute of the same name, as estimators of scikit-learn do.
 
@@ -25,6 +35,7 @@ class Built:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    __signature__ = _Signature()
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Arguments of the constructor that are not of the kinds that it is annotated with are refused."""
@@ -66,10 +77,10 @@ def argument_names(kind: type[Built]) -> list[str]:
     """The arguments of the constructor that are not `parts`."""
     named = [
         name
-        for name, parameter in inspect.signature(kind.__init__).parameters.items()
+        for name, parameter in inspect.signature(kind).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    return [name for name in named[1:] if name not in kind.parts]
+    return [name for name in named if name not in kind.parts]
 
 
 def build(kind: type[Kind], arguments: Mapping[str, Any], where: str, **parts: Any) -> Kind:

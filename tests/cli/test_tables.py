@@ -74,7 +74,8 @@ def test_a_row_is_predicted_as_the_library_does_it(fitted):
     x = model.encoding.encode_inputs(table)[rows].unsqueeze(0)
     y = model.encoding.encode_targets(table)[0][rows].unsqueeze(0)
     alone = model.learner.predict(x, model.learner.adapt(x, y))[0]
-    assert [predictions[i] for i in rows] == pytest.approx(model.encoding.decode(alone), rel=1e-4, abs=1e-5)
+    decoded = model.encoding.decode(alone)["y"]
+    assert [predictions["y"][i] for i in rows] == pytest.approx(decoded, rel=1e-4, abs=1e-5)
 
 
 def test_adapting_hashes_a_model_for_its_checksum_and_its_version(fitted, tmp_path, capsys, monkeypatch):
@@ -124,6 +125,103 @@ def test_embed_draws_the_contexts(fitted, tmp_path, capsys):
         assert len(lines) == 13
 
 
+def test_fit_says_how_it_read_each_column(tmp_path, capsys):
+    rows = [f"{firm},2024-0{i + 1}-0{i + 1},0{i}1,{i}.5,{i % 2},{i * 2}" for firm in "abcdef" for i in range(1, 6)]
+    (tmp_path / "t.csv").write_text("firm,day,zip,x,won,y\n" + "\n".join(rows))
+    order = ["fit", tmp_path / "t.csv", "--task", "firm", "--iterations", 2, "--out", tmp_path / "m.cavia"]
+    code, said, _ = run(capsys, *order, "--target", "won", "--number", "zip")
+    assert code == 0
+    assert said.splitlines()[1:8] == [
+        "  firm  task              6 of them in 30 rows",
+        "  day   date              2024-02-02 to 2024-06-06",
+        "  zip   number            11 to 51",
+        "  x     number            1.5 to 5.5",
+        "  y     number            2 to 10",
+        "  won   target, category  2 categories: 0, 1; 0 and 1 are classes, --regression makes them numbers",
+        "6 tasks (4 train, 1 val, 1 test), 30 rows, 25 inputs",
+    ]
+    assert "accuracy on 1 unseen tasks, 4 points to adapt on:" in said  # and not 10
+    assert "nan" not in said  # of one task there is no interval
+    assert "root mean squared error of won" in run(capsys, *order, "--target", "won", "--regression")[1]
+    assert "  y     target, category  5 categories" in run(capsys, *order, "--target", "y", "--classification")[1]
+    assert "  x     category        5 categories" in run(capsys, *order, "--target", "y", "--category", "x")[1]
+
+
+def test_several_targets_are_predicted(tmp_path, capsys):
+    with write_table(tmp_path / "table.csv", range(20), gaps=False).open() as file:
+        header, *rows = csv.reader(file)
+    rows = [[f"={user}", *rest, str(100 - float(rest[-1]))] for user, *rest in rows]
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[*header, "z"], *rows])
+    model, contexts, out = (tmp_path / name for name in ("m.cavia", "contexts", "out.csv"))
+    code, said, _ = run(
+        capsys, "fit", tmp_path / "table.csv", "--task", "user_id", "--target", "y,z", *TINY, "--out", model
+    )
+    assert code == 0
+    assert "root mean squared error of y on" in said
+    assert "root mean squared error of z on" in said
+    for _ in range(2):  # the second time from what the first wrote
+        assert run(capsys, "adapt", model, tmp_path / "table.csv", "--out", contexts)[0] == 0
+        assert run(capsys, "predict", model, tmp_path / "table.csv", "--contexts", contexts, "--out", out)[0] == 0
+        table = cavia.Tasks.from_table(out, "user_id", "y", inputs="x")
+        assert table.names[0] == "=u000"
+        with out.open() as file:
+            lines = list(csv.DictReader(file))
+        assert lines[0]["user_id"] == "'=u000"
+        assert 90 < sum(float(line["prediction_z"]) for line in lines) / len(lines) < 110
+        left = [[value for name, value in line.items() if "prediction" not in name] for line in lines]
+        with (tmp_path / "table.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([[*header, "z"], *left])
+    assert run(capsys, "adapt", model, tmp_path / "table.csv", "--out", contexts)[1].endswith("holds 20 contexts\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hidden", "99999999999"], "a fit with --hidden 99999999999, --context 5, --support 10"),
+        (["--context", "1000000000"], "--context 1000000000"),
+        (["--hidden", ",".join(["100000"] * 3)], "GB of memory, this machine has"),
+        (["--support", "1000000000000"], "--support 1000000000000"),
+        (["--tasks-per-batch", "1000000000000"], "--tasks-per-batch 1000000000000"),
+        (["--inner-steps", "1000000000000"], "--inner-steps 1000000000000"),
+        (["--support", "9" * 30], "must be at most 1000000000000000000, got"),
+        (["--seed", "9" * 30], "must be at most"),
+        (["--context", "9" * 5000], "must be"),
+        (["--lr", "nan"], "--lr: must be a number above 0, got 'nan'"),
+        (["--inner-lr", "-1"], "--inner-lr: must be a number above 0"),
+        (["--out", "."], "--out . is a folder"),
+        (["--out", "new.csv/model.cavia"], "new.csv is no folder that can be written to"),
+        (["--out", "loop"], "cannot write --out 'loop'"),
+        (["--out", "n" * 300], "cannot write --out"),
+        (["--target", "y,y"], "target names the column 'y' twice"),
+        (["--target", "y,colour"], "several targets must all be numbers, 'colour' holds classes; fit it alone"),
+        (["--category", "x", "--number", "x"], "column 'x' cannot be a number and a category"),
+        (["--classification", "--regression"], "not allowed with argument"),
+        (["--regression", "--target", "colour"], "line 2, column 'colour': "),
+        (["--task", "x"], "line 3, column 'x' (and 59 more): no value; every row must name its task"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_refused_before_it_begins(arguments, message, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(fitted)
+    monkeypatch.setattr("cavia.tables.fitting.fit", None)  # nothing is trained
+    if not (fitted / "loop").is_symlink():
+        (fitted / "loop").symlink_to("loop")
+    before = sorted(path.name for path in fitted.iterdir())
+    assert main(["fit", "table.csv", "--task", "user_id", "--target", "y", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in fitted.iterdir()) == before
+
+
+def test_the_command_line_speaks_of_its_flags(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("u,x,y\na,1,1.5\na,2,2.5\nb,3,3.5\nc,4,4x\nd,5,5.5\n")
+    order = ["fit", tmp_path / "t.csv", "--task", "u", "--target", "y", "--out", tmp_path / "m.cavia"]
+    assert "line 5, column 'y': '4x' is not a number" in (said := run(capsys, *order)[2])
+    assert "with --category y\n" in said
+    assert "leave them out with --too-small drop\n" in run(capsys, *order, "--target", "x", "--category", "y")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -152,9 +250,9 @@ def test_misuse_is_one_line_and_leaves_nothing(arguments, message, fitted, capsy
         model.save("again.cavia")
         (fitted / "short.csv").write_text("user_id,x,colour\na,1,r\n")
         (fitted / "bare.csv").write_text("user_id,x,colour,y\na,1,r,2\nb,1,r,\n")
-    before = {path.name: path.read_bytes() for path in fitted.iterdir()}
+    before = {path.name: path.read_bytes() for path in fitted.iterdir() if path.is_file()}
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-    assert {path.name: path.read_bytes() for path in fitted.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in fitted.iterdir() if path.is_file()} == before

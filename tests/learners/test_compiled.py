@@ -131,6 +131,7 @@ def test_graphs_follow_the_weights():
     assert len(compiled.graphs.graphs) == 2
 
 
+@pytest.mark.slow
 def test_several_threads_share_it(sine):
     learner, compiled = sine
     work = [points(learner, 1, support, 5, seed=support) for support in (1, 2, 3, 4) for _ in range(2)]

@@ -102,6 +102,7 @@ def test_nothing_in_the_padding_reaches_the_gradients(name):
     assert all(p.grad.isfinite().all() for p in learner.parameters() if p.grad is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CAVIA", "Meta-SGD on context"])
 def test_a_thousand_tasks_at_once_are_each_alone(name):
     learner = make(name)

@@ -13,6 +13,7 @@ from torch import nn
 
 import cavia
 from cavia.allowance import planned
+from cavia.learners.saving import load_with_extra
 from cavia.tensor_file import read_tensors, write_tensors
 
 OLD = Path(__file__).parents[1] / "fixtures" / "v0_1"
@@ -164,14 +165,14 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_loading_does_not_depend_on_the_default_device_or_type(name):
-    expected = cavia.load(OLD / name)
+    expected = load_with_extra(OLD / name)[0]
     try:
         torch.set_default_dtype(torch.float64)
-        in_double = cavia.load(OLD / name)
+        in_double = load_with_extra(OLD / name)[0]
     finally:
         torch.set_default_dtype(torch.float32)
     with torch.device("meta"):
-        on_meta = cavia.load(OLD / name)
+        on_meta = load_with_extra(OLD / name)[0]
     for found in (in_double, on_meta):
         tensors = dict(found.named_buffers()) | dict(found.named_parameters())
         for key, value in (*expected.named_buffers(), *expected.named_parameters()):

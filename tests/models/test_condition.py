@@ -175,6 +175,7 @@ def test_tasks_together_are_tasks_alone(case):
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @each_case
 def test_the_module_stays_as_it_was(case):
     torch.manual_seed(0)
@@ -256,6 +257,7 @@ def test_frozen_weights_stay_and_the_conditioning_learns():
     assert cavia.MAML(model, "mse").fast_names == ("modulations.0.weight", "context")
 
 
+@pytest.mark.slow
 def test_a_conditioned_network_learns_sine_curves():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(1, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))

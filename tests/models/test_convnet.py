@@ -89,6 +89,7 @@ def test_logits_and_meta_gradient_equal_those_of_one_task_at_a_time(norm, first_
     torch.testing.assert_close(gradient, expected, rtol=1e-7, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["MAML", "ANIL", "MetaSGD", "Reptile", "CaviaMAML", "ProtoNets", "MatchingNets"])
 def test_every_method_treats_tasks_alone_and_together_alike(norm, name):

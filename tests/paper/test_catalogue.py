@@ -45,7 +45,6 @@ POLICY_CHANGES = {
     "later_rates": (0.25,), "cavia_lrs": (0.5,), "validation_tasks": 3,
     "methods": ("CAVIA (first order)", "MAML (first order)"),
 }  # fmt: skip
-MANY_SETTINGS = ("fig7a", "omniglot")  # which take more than five seconds
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
 
@@ -89,9 +88,8 @@ def outcome(experiment, changes, runs: Path):
     return found, [{name: value.tolist() for name, value in model.items()} for model in models]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in MANY_SETTINGS)) for name in CATALOGUE]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     experiment = CATALOGUE[name]
     needs(experiment)
@@ -109,6 +107,7 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
             assert after != before, f"{entry.name} changes nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_summary_can_be_reported(name, tmp_path):
     experiment = CATALOGUE[name]

@@ -13,7 +13,7 @@ from cavia.paper.catalogue import find
 from cavia.paper.checking import first_problem
 from cavia.paper.experiment import Cell
 from cavia.paper.fewshot.summary import omniglot_summary, table3_summary
-from cavia.paper.fewshot.training import COMPARED, On, probe
+from cavia.paper.fewshot.training import COMPARED, probe, tasks
 from cavia.paper.published import QUOTED, TABLE3
 from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 from tests.paper.cells import SYNTHETIC, claim, claims, lost, result, train
@@ -42,14 +42,14 @@ def test_every_method_trains_and_is_measured(method, tmp_path):
 def test_tasks_are_of_the_experiments_data_set_at_the_size_that_is_set():
     cell = Cell({"method": "CAVIA", "filters": 3, "ways": 3, "shots": 2, "seed": 0})
     for data_set, channels, turned in ((OMNIGLOT, 1, True), (MINI_IMAGENET, 3, False)):
-        family = On(data_set).tasks(replace(find("table3").sets["quick"], image=42, queries=2), cell, SYNTHETIC)
+        family = tasks(data_set, replace(find("table3").sets["quick"], image=42, queries=2), cell, SYNTHETIC)
         assert (family.size, family.channels, family.settings["rotations"]) == (42, channels, turned)
         assert (family.ways, family.shots) == (3, 2)
 
 
 def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures():
     cell = Cell({"method": "CAVIA", "filters": 4, "ways": 3, "shots": 2, "seed": 0})
-    family = On(OMNIGLOT).tasks(replace(find("omniglot").sets["quick"], queries=2), cell, SYNTHETIC)
+    family = tasks(OMNIGLOT, replace(find("omniglot").sets["quick"], queries=2), cell, SYNTHETIC)
     learner = CAVIA(ConvNet(ways=3, filters=4, image=28, channels=1), "cross_entropy", inner_lr=0.1, inner_steps=2)
     found = probe(learner, family, chunk=5, tasks=4)
     assert len(found["plane"]) == len(found["task"]) == 4 * 3  # 8 drawings: one support set and three others of 2

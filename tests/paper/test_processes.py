@@ -16,6 +16,7 @@ def say_how_it_is(word, send):
     send.send((word, signals, gc.isenabled(), os.environ.get("CAVIA_WORD")))
 
 
+@pytest.mark.slow
 def test_a_process_has_the_environment_of_now_is_deaf_to_ctrl_c_and_collects_garbage(monkeypatch):
     for word in ("one", "two"):  # forked from the same server
         monkeypatch.setenv("CAVIA_WORD", word)

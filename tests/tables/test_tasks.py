@@ -128,7 +128,7 @@ def test_a_csv_file_with_numbers_categories_and_gaps(tmp_path):
     assert family.x[2, 2:].tolist() == [1, 0, 0]
     age = family.encoding.inputs[0]
     assert (age.mean, age.has_missing) == (42.5, True)
-    torch.testing.assert_close(family.encoding.decode(family.y), [1.5, 2.5, 4.5, 3.5])
+    torch.testing.assert_close(family.encoding.decode(family.y), {"y": [1.5, 2.5, 4.5, 3.5]})
 
 
 def test_an_encoding_survives_json_and_meets_new_categories():
@@ -138,10 +138,10 @@ def test_an_encoding_survives_json_and_meets_new_categories():
     assert (encoding.loss, encoding.outputs) == ("cross_entropy", 2)
     new = read_table({"c": ["z", None], "n": [None, 2]})
     assert encoding.encode_inputs(new).tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert encoding.decode(torch.tensor([[0.0, 1.0]])) == ["yes"]
-    with pytest.raises(cavia.CaviaError, match="column 'n' held numbers in training; 'many' is none"):
+    assert encoding.decode(torch.tensor([[0.0, 1.0]])) == {"y": ["yes"]}
+    with pytest.raises(cavia.CaviaError, match=r"row 0 \(counting from 0\), column 'n': 'many' is not a number"):
         encoding.encode_inputs(read_table({"c": ["x"], "n": ["many"]}))
-    with pytest.raises(cavia.CaviaError, match="column 'y' holds the class 'perhaps'"):
+    with pytest.raises(cavia.CaviaError, match="column 'y': 'perhaps' is no class that training had: 'no', 'yes'"):
         encoding.encode_targets(read_table({"y": ["perhaps"]}))
     with pytest.raises(cavia.CaviaError, match="has no column 'n'; it has 'c'"):
         encoding.encode_inputs(read_table({"c": ["x"]}))
@@ -175,14 +175,18 @@ def test_data_frames_arrow_tables_and_parquet_files_are_the_same(tmp_path):
     [
         ("none.csv", None, "there is no file"),
         ("empty.csv", "", "is empty; its first line must name the columns"),
-        ("ragged.csv", "a,b\n1\n", "row 2 has 1 values, the header names 2 columns"),
-        ("twice.csv", "a,a\n1,2\n", "every column needs a name of its own, got a, a"),
+        ("ragged.csv", "a,b\n1\n", "line 2: 1 values, but the header names 2 columns"),
+        ("twice.csv", "a,a\n1,2\n", "every column needs a name of its own; 'a' stands twice"),
         ("table.xls", "a", "tables are .csv, .tsv or .parquet"),
         ("broken.parquet", "a", "is not a Parquet file"),
-        ("gap.csv", "user,x,y\na,1,1\n,2,2\n", "column 'user' has no value in row 3"),
+        ("gap.csv", "user,x,y\na,1,1\n,2,2\n", "line 3, column 'user': no value"),
         ("other.csv", "usr,x,y\na,1,1\n", "has no column 'user'; the nearest are 'usr'"),
         ("alone.csv", "user,y\na,1\nb,2\nc,3\n", "a network needs at least one input"),
-        ("infinite.csv", "user,x,y\na,inf,1\nb,2,2\nc,3,3\nd,1,1\n", "column 'x' holds an infinite number"),
+        (
+            "infinite.csv",
+            "user,x,y\na,inf,1\nb,2,2\nc,3,3\nd,1,1\n",
+            r"line 2, column 'x': 'inf' is too large a number, at most 1e\+100",
+        ),
         ("bare.csv", "user,x,y\na,,1\nb,,2\nc,,3\nd,,1\n", "column 'x' has no values in the training tasks"),
         ("many.csv", "user,x,y\n" + "".join(f"{i},l{i},1\n" for i in range(200)), "140 categories, more than 100"),
     ],

@@ -60,6 +60,7 @@ def test_a_step_that_is_not_finite_changes_nothing(chunk):
     assert step(batch).isfinite()
 
 
+@pytest.mark.slow
 def test_a_step_of_a_loop_that_is_not_finite_changes_nothing(compiler):
     step = MetaStep(learner(), lr=0.01, compiled=True)
     batch = cavia.Sine().sample(8, 5, 5, torch.Generator().manual_seed(0))

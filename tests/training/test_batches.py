@@ -97,6 +97,7 @@ def test_how_many(family, changes, expected):
     assert batches_ahead(family, settings(**changes)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 7, 100, 101, 130])
 def test_a_lengthened_run_goes_on_to_the_bit(tmp_path, length):
     whole, part = make(), make()
@@ -120,6 +121,7 @@ def test_a_run_of_an_earlier_version_goes_on_with_batches_drawn_alone(tmp_path, 
     assert lines(tmp_path / "whole") == lines(tmp_path / "part")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_steps_of_a_slow_loop_are_taken_one_by_one(monkeypatch):
     monkeypatch.setattr(running, "MOMENT", 0.0)

@@ -51,6 +51,7 @@ def test_the_best_policy_is_kept(tmp_path):
     assert_same(weights(learner), weights(again))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize("stop_at", [2, 3])
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, stop_at, monkeypatch):

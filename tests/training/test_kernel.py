@@ -99,6 +99,7 @@ def test_a_run_of_another_network_has_no_entry(tmp_path):
     assert recorded(tmp_path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["fused", "plain"])
 @pytest.mark.parametrize("method", ["CAVIA", "MAML"])
 def test_a_policy_goes_on_with_its_kernel_to_the_bit(tmp_path, method, kernel):

@@ -85,6 +85,7 @@ def test_epochs_gain_and_end_where_the_policies_have_moved_far_enough():
     assert taken["kl"] / 4 < short["kl"] < taken["kl"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_bit(tmp_path):
     ppo = cavia.PPO(epochs=3, chunk=2)
     whole, part = policies.make(), policies.make()

@@ -57,6 +57,7 @@ def test_the_loss_of_logits_is_taken_in_float32():
     assert torch.equal(loss, learner.mean_loss(logits.float(), y))
 
 
+@pytest.mark.slow
 def test_a_run_in_bf16_says_so_and_goes_on_to_the_bit(tmp_path):
     whole, part = make(hidden=(32, 32)), make(hidden=(32, 32))
     train(whole, 20, tmp_path / "whole", precision="bf16")

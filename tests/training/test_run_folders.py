@@ -207,6 +207,7 @@ def cooled(folder, iterations):
     return learner
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_from_before_its_cooldown(tmp_path):
     cooled(tmp_path / "grown", 20)
     assert (tmp_path / "grown" / "before-cooldown.safetensors").exists()

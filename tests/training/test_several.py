@@ -72,6 +72,7 @@ def test_the_loop_equals_the_steps_one_by_one(make, block):
         torch.testing.assert_close(looped, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_dropout_stays_random_in_the_loop():
     torch.manual_seed(0)
@@ -83,6 +84,7 @@ def test_dropout_stays_random_in_the_loop():
     assert len({round(loss, 4) for loss in losses.tolist()}) == M
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_what_cannot_loop_takes_its_steps_one_by_one(monkeypatch):
     steps = Steps(MetaStep(new(), lr=0.01, compiled=True))

@@ -126,15 +126,14 @@ def _reproduce(options: argparse.Namespace) -> None:
 
     if not (options.dry_run or options.publish):
         start_server(compiles=True)
+    from cavia.machine import cores
     from cavia.paper.experiment import Data
     from cavia.paper.plan import read_plan
     from cavia.paper.reproduce import Reproduction
 
     _check_device(options.device)
-    data = Data(options.data_root)
-    work = Reproduction(
-        read_plan(options.plan), options.runs, data, options.device, options.jobs or 0, options.remeasure
-    )
+    how = {"device": options.device, "data": Data(options.data_root), "remeasure": options.remeasure}
+    work = Reproduction(read_plan(options.plan, options.runs, **how), options.jobs or cores())
     if options.only:
         work = work.only([name.strip() for name in options.only.split(",")])
     if options.publish:
@@ -153,9 +152,9 @@ def _show_status(work: Any) -> None:
     table = Table("experiment", "set", "settings", "cells", "hours spent", "hours left", box=None, header_style="bold")
     statuses = work.status()
     for one in statuses:
-        settings = ", ".join(f"{name} {value}" for name, value in one.entry.settings.items())
+        settings = ", ".join(f"{name} {value}" for name, value in one.order.changes.items())
         cells = f"{one.finished} of {one.cells}"
-        table.add_row(one.entry.experiment, one.entry.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
+        table.add_row(one.order.experiment, one.order.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
     Console().print(table, highlight=False, markup=False)
     print(f"{sum(one.left for one in statuses):.1f} core-hours left, by what is known so far")
 

@@ -7,6 +7,9 @@ from typing import Any
 from cavia.cli.arguments import DATA, at_least
 from cavia.errors import CaviaError
 
+# What the numbers of these commands may be: tasks and steps take their time, pictures their memory.
+MOST = {"tasks": 10**6, "steps": 10**4, "seed": 2**63 - 1, "task": 10**5, "updates": 100, "size": 1024, "width": 4096}
+
 
 def add_model_commands(commands: Any) -> None:
     """`cavia evaluate`, `complete` and `watch`, as subcommands of a parser."""
@@ -38,7 +41,16 @@ def add_model_commands(commands: Any) -> None:
     watch.set_defaults(action=_watch)
 
 
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise before anything is done if a number would take for ever, or all memory."""
+    for name, most in MOST.items():
+        number = getattr(options, name, None)
+        if number is not None and abs(number) > most:
+            raise CaviaError(f"--{name} must be at most {most}, got {number}")
+
+
 def _evaluate(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.evaluation.evaluate import evaluate
     from cavia.tools.opening import is_policy, open_trained
 
@@ -66,6 +78,7 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.pictures.complete import as_panels, complete
     from cavia.tensor_file import write_atomically
     from cavia.tools.opening import load_model
@@ -81,6 +94,7 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.tensor_file import write_atomically
     from cavia.tools.watch import Watched
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from cavia.cli.arguments import at_least, keep_apart, listed, widths
+from cavia.cli.arguments import at_least, in_flags, listed, positive, require_writable, widths
 from cavia.errors import CaviaError
 
 
@@ -13,22 +13,29 @@ def add_table_commands(commands: Any) -> None:
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=Path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
-    fit.add_argument("--target", required=True, help="the column to predict: numbers, or classes if it holds text")
+    fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
     fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
-    fit.add_argument("--categorical", type=listed, default=[], help="columns of numbers that are categories, a,b")
+    fit.add_argument("--number", type=listed, default=[], help="columns that are numbers, a,b")
+    fit.add_argument("--category", type=listed, default=[], help="columns that are categories, whatever they hold")
+    fit.add_argument("--date", type=listed, default=[], help="columns that are dates")
+    problem = fit.add_mutually_exclusive_group()
+    for name, what in (("classification", "classes"), ("regression", "numbers")):
+        problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
     fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
     fit.add_argument("--context", type=at_least(1), default=5, help="context parameters of a task (default: 5)")
-    fit.add_argument("--inner-lr", type=float, default=0.5, help="inner learning rate (default: 0.5)")
+    fit.add_argument("--inner-lr", type=positive, default=0.5, help="inner learning rate (default: 0.5)")
     fit.add_argument("--inner-steps", type=at_least(1), default=2, help="gradient steps of a task (default: 2)")
     fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
     fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
     fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
     fit.add_argument("--iterations", type=at_least(1), default=5000, help="outer steps (default: 5000)")
     fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
-    fit.add_argument("--lr", type=float, default=1e-3, help="outer learning rate (default: 0.001)")
-    fit.add_argument("--seed", type=at_least(0), default=0, help="of splits, weights and batches (default: 0)")
+    fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
+    fit.add_argument(
+        "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
+    )
     fit.add_argument("--out", type=Path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
-    fit.set_defaults(action=_fit)
+    fit.set_defaults(action=in_flags(_fit))
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
     adapt.add_argument("model", type=Path, help="a file by `cavia fit`")
@@ -37,7 +44,7 @@ def add_table_commands(commands: Any) -> None:
     adapt.add_argument(
         "--out", type=Path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
     )
-    adapt.set_defaults(action=_adapt)
+    adapt.set_defaults(action=in_flags(_adapt))
 
     predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
     predict.add_argument("model", type=Path, help="a file by `cavia fit`")
@@ -45,7 +52,7 @@ def add_table_commands(commands: Any) -> None:
     predict.add_argument("--contexts", type=Path, required=True, help="a store by `cavia adapt`")
     predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
     predict.add_argument("--out", type=Path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
-    predict.set_defaults(action=_predict)
+    predict.set_defaults(action=in_flags(_predict))
 
     embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
     embed.add_argument("model", type=Path, help="a file by `cavia fit`")
@@ -53,17 +60,29 @@ def add_table_commands(commands: Any) -> None:
     embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
     embed.add_argument("--steps", type=at_least(0), help="gradient steps (default: as in training)")
     embed.add_argument("--out", type=Path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
-    embed.set_defaults(action=_embed)
+    embed.set_defaults(action=in_flags(_embed))
 
 
 def _fit(options: argparse.Namespace) -> None:
+    from cavia.tables.describing import describe_columns
     from cavia.tables.fitting import fit_table
+    from cavia.tables.resuming import folder_beside
+    from cavia.tables.tasks import Tasks
 
-    keep_apart(options.out, options.table)
-    names = ("task", "target", "inputs", "categorical", "hidden", "context", "inner_lr", "inner_steps", "support")
-    more = ("order", "too_small", "iterations", "tasks_per_batch", "lr", "seed")
-    fitted = fit_table(options.table, **{name: getattr(options, name) for name in (*names, *more)})
-    fitted.model.save(options.out)
+    require_writable(options.out, options.table)
+    types = ("inputs", "number", "category", "date", "problem")
+    read = ("task", "target", *types, "support", "order", "too_small", "seed")
+    family = Tasks.from_table(options.table, **{name: getattr(options, name) for name in read})
+    assert family.encoding  # from_table made both
+    assert family.table is not None
+    print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
+    trained = ("hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+    settings = {name: getattr(options, name) for name in trained}
+    about = {"table": family.settings, "columns": family.encoding.as_json()}
+    about |= {name: getattr(options, name) for name in ("support", "order", "too_small", *trained)}
+    with folder_beside(options.out, about | {"hidden": list(options.hidden)}) as folder:
+        fitted = fit_table(family, **settings, run_dir=folder)
+        fitted.model.save(options.out)
     print(f"{fitted.summary()}\nwritten: {options.out}")
 
 
@@ -71,7 +90,7 @@ def _adapt(options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
 
-    keep_apart(options.out, options.model, options.table)
+    require_writable(options.out, options.model, options.table)
     model = load_table_model(options.model)
     names, adapted, left_out = model.adapt(options.table, options.steps)
     with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
@@ -86,7 +105,7 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
-    keep_apart(options.out, options.model, options.table, options.contexts)
+    require_writable(options.out, options.model, options.table, options.contexts)
     model = load_table_model(options.model)
     if not options.contexts.exists():
         raise CaviaError(
@@ -96,7 +115,7 @@ def _predict(options: argparse.Namespace) -> None:
         table, predictions, strangers = model.predict(options.table, store, options.unknown)
     write_predictions(options.out, table, predictions)
     note = f" ({strangers} of tasks without a context)" if strangers else ""
-    print(f"{len(predictions)} rows predicted{note}; written: {options.out}")
+    print(f"{table.rows} rows predicted{note}; written: {options.out}")
 
 
 def _embed(options: argparse.Namespace) -> None:
@@ -106,6 +125,7 @@ def _embed(options: argparse.Namespace) -> None:
     if options.out.suffix.lower() != ".png":
         raise CaviaError(f"--out must be a .png, got {options.out}")
     beside = options.out.with_suffix(".csv")
-    keep_apart(beside, options.table)
+    require_writable(options.out, options.model, options.table)
+    require_writable(beside, options.model, options.table)
     said = embed(load_table_model(options.model), options.table, options.colour, options.out, options.steps)
     print(f"{said}\nwritten: {options.out}, {beside}")

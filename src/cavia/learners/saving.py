@@ -73,6 +73,22 @@ def load(
     module: the module that was given to `cavia.condition`, if the network was made by it; its weights are replaced.
     learner: the class of the learner, if it is your own; not needed if it is imported.
     """
+    found, extra = load_with_extra(path, model, loss, module, learner)
+    if "table" in extra:
+        raise CaviaError(
+            f"{path} is the model of a table, and needs its columns; use `cavia adapt` and `cavia predict` on it"
+        )
+    return found
+
+
+def load_with_extra(
+    path: str | PathLike[str],
+    model: ContextModel | None = None,
+    loss: PointLoss | None = None,
+    module: nn.Module | None = None,
+    learner: type[Learner] | None = None,
+) -> tuple[Learner, dict[str, Any]]:
+    """The learner, and the JSON values that `save` was given as `extra`."""
     path = checked_path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
@@ -80,7 +96,10 @@ def load(
     found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
     found.load_state_dict(tensors)
     _freeze(found, description.get("frozen"), path)
-    return found.eval()
+    extra = description.get("extra", {})
+    if not isinstance(extra, dict):
+        raise CaviaError(f"{path} is damaged: extra must be a dictionary, got {shown(extra)}")
+    return found.eval(), extra
 
 
 def _freeze(learner: Learner, frozen: Any, path: Path) -> None:

@@ -1,118 +1,131 @@
-"""A check that a JSON value is a whole result, key by key."""
+"""Reads result files, and checks that a JSON value is a whole result, key by key."""
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from cavia.paper.schema import Pictures, Result
+from cavia.errors import CaviaError
+from cavia.json_text import parse
+from cavia.paper.schema import Result
+from cavia.tensor_file import read_text
 
-# Experiments and figures name files and anchors of the page.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-_PLAIN: dict[Any, str] = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    dict: "an object",
-}
+MOST_BYTES = 2**28  # of a result file
+DEEPEST = 20  # lists and objects inside each other
+LARGEST = 10**100  # number, either side of zero: larger ones cannot be drawn
+PLAIN = {str: "text", bool: "true or false", int: "a whole number", float: "a finite number"}
+AS_LONG_AS_X = ("y", "interval", "colour", "truth", "before", "after")
 
 
-def first_problem(value: Any) -> str | None:
-    """What keeps a JSON value from being a result, in one line that begins with the key; None if nothing does."""
-    problem = next(_problems(value, Result, ""), None)
-    return problem or next(_mismatches(value), None)
+def read_value(path: Path) -> Any:
+    """The JSON value of a result file; what is not finite is left for `first_problem` to name."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
+    if size > MOST_BYTES:
+        raise CaviaError(f"{path} must have at most {MOST_BYTES:,} bytes, has {size:,}")
+    return parse(read_text(path), path, constants=True)
 
 
-def _problems(value: Any, form: Any, key: str) -> Iterator[str]:
-    """What keeps the value from being of the form: a TypedDict, a list of forms, a choice of forms or a plain type."""
-    origin = get_origin(form)
-    plain = origin or form
-    if is_typeddict(form):
-        yield from _problems_of_object(value, form, key)
-    elif origin in (Union, UnionType):
-        yield from _problems_of_choice(value, get_args(form), key)
-    elif origin is Literal:
-        if value not in get_args(form):
-            yield f"{key} must be {' or '.join(map(repr, get_args(form)))}, got {_short(value)}"
-    elif origin is list:
+def first_problem(value: Any, form: Any = Result) -> str | None:
+    """What keeps a JSON value from being of the form, in one line that begins with the key; None if nothing does."""
+    level = [value]
+    for _ in range(DEEPEST):
+        parts = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [inner for part in parts for inner in part]
+    if level:
+        return f"lists and objects must be nested at most {DEEPEST} deep"
+    return next(iter(_problems(value, form, "")), None)
+
+
+def _problems(value: Any, form: Any, key: str) -> list[str]:
+    """What keeps the value from being of the form: an object, a list of forms, a choice of forms or a plain type."""
+    origin, arguments = get_origin(form), get_args(form)
+    if origin is NotRequired:
+        return _problems(value, arguments[0], key)
+    if origin is Annotated:
+        return _problems(value, arguments[0], key) or list(_beyond(value, arguments[1], key))
+    if is_typeddict(form) or is_dataclass(form):
+        return _problems_of_object(value, form, key)
+    if origin in (Union, UnionType):
+        return _problems_of_choice(value, arguments, key)
+    if origin is Literal:
+        known = " or ".join(map(repr, arguments))
+        return [] if value in arguments else [f"{key} must be {known}, got {_short(value)}"]
+    if origin in (list, Sequence):
         if not isinstance(value, list):
-            yield f"{key} must be a list, got {_short(value)}"
-            return
-        for index, item in enumerate(value):
-            yield from _problems(item, get_args(form)[0], f"{key}[{index}]")
-    elif not _is_plain(value, plain):
-        yield f"{key} must be {_PLAIN[plain]}, got {_short(value)}"
+            return [f"{key} must be a list, got {_short(value)}"]
+        return [found for i, one in enumerate(value) for found in _problems(one, arguments[0], f"{key}[{i}]")]
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            return [f"{key} must be an object, got {_short(value)}"]
+        return [found for name, one in value.items() for found in _problems(one, arguments[1], f"{key}.{name}")]
+    return [] if form is Any else list(_problems_of_plain(value, form, key))
 
 
-def _problems_of_object(value: Any, form: Any, key: str) -> Iterator[str]:
+def _problems_of_object(value: Any, form: Any, key: str) -> list[str]:
     if not isinstance(value, dict):
-        yield f"{key or 'the file'} must be an object, got {_short(value)}"
-        return
-    for name, part in get_type_hints(form).items():
-        path = f"{key}.{name}" if key else name
+        return [f"{key or 'the file'} must be an object, got {_short(value)}"]
+    key = f"{key}." if key else ""
+    problems = []
+    for name, part in get_type_hints(form, include_extras=True).items():
         if name in value:
-            yield from _problems(value[name], part, path)
-        elif name in form.__required_keys__:
-            yield f"{path} is missing"
+            problems += _problems(value[name], part, key + name)
+        elif name in getattr(form, "__required_keys__", ()):
+            problems.append(f"{key}{name} is missing")
+    return problems or list(_mismatches(value, key))
 
 
-def _problems_of_choice(value: Any, forms: Sequence[Any], key: str) -> Iterator[str]:
+def _problems_of_choice(value: Any, forms: Sequence[Any], key: str) -> list[str]:
     """The problems with the form that the value comes closest to: its own kind, and then the fewest problems."""
     if value is None and NoneType in forms:
-        return
+        return []
 
     def distance(problems: list[str]) -> tuple[bool, int]:
         return any(problem.startswith(f"{key}.kind ") for problem in problems), len(problems)
 
-    yield from min((list(_problems(value, form, key)) for form in forms if form is not NoneType), key=distance)
+    return min((_problems(value, form, key) for form in forms if form is not NoneType), key=distance)
 
 
-def _is_plain(value: Any, form: Any) -> bool:
-    if isinstance(value, bool) or form is bool:
-        return isinstance(value, bool) and form is bool
-    if form is float:
-        return isinstance(value, int | float) and math.isfinite(value)
-    return isinstance(value, form)
+def _problems_of_plain(value: Any, form: Any, key: str) -> Iterator[str]:
+    is_right = isinstance(value, int | float if form is float else form) and isinstance(value, bool) == (form is bool)
+    is_number = isinstance(value, int | float)
+    if not is_right or (is_number and not -math.inf < value < math.inf):
+        yield f"{key} must be {PLAIN[form]}, got {_short(value)}"
+    elif is_number and abs(value) > LARGEST:
+        yield f"{key} must be between -1e100 and 1e100, got {_short(value)}"
 
 
-def _mismatches(result: Result) -> Iterator[str]:
-    """Names that cannot be files, and lists that should be of the same length and are not."""
-    if not _NAME.fullmatch(result["experiment"]):
-        yield f"experiment must be letters, digits, '.', '_' and '-', got {_short(result['experiment'])}"
-    for index, table in enumerate(result.get("tables", [])):
-        if table["digits"] < 0:
-            yield f"tables[{index}].digits must be at least 0, got {table['digits']}"
-        for number, row in enumerate(table["rows"]):
-            yield from _length(row["cells"], table["columns"], f"tables[{index}].rows[{number}].cells", "columns")
-    for index, figure in enumerate(result.get("figures", [])):
-        key = f"figures[{index}]"
-        if not _NAME.fullmatch(figure["name"]):
-            yield f"{key}.name must be letters, digits, '.', '_' and '-', got {_short(figure['name'])}"
-        if figure["kind"] == "pictures":
-            yield from _picture_mismatches(figure, key)
-            continue
-        parts: Any = figure["series"] if figure["kind"] == "lines" else figure["panels"]
-        part_key = "series" if figure["kind"] == "lines" else "panels"
-        for number, part in enumerate(parts):
-            for name in ("y", "interval", "colour", "truth", "before", "after"):
-                if part.get(name) is not None:
-                    yield from _length(part[name], part["x"], f"{key}.{part_key}[{number}].{name}", "x")
+def _beyond(value: Any, limit: Any, key: str) -> Iterator[str]:
+    """What is wrong with a value of the right type: a number or a length out of a range, a name of the wrong signs."""
+    if isinstance(value, str):
+        if not limit.fullmatch(value):
+            yield f"{key} must be letters, digits, '.', '_' and '-', at most 100, got {_short(value)}"
+    elif isinstance(value, list):
+        if len(value) not in limit:
+            wanted = f"have {limit[0]} to {limit[-1]} entries" if value else "not be empty"
+            yield f"{key} must {wanted}, got {len(value)}"
+    elif value not in limit:
+        yield f"{key} must be at least {limit[0]} and at most {limit[-1]}, got {_short(value)}"
 
 
-def _picture_mismatches(figure: Pictures, key: str) -> Iterator[str]:
-    if not figure["panels"]:
-        yield f"{key}.panels must not be empty"
-    for i, panel in enumerate(figure["panels"]):
-        for j, row in enumerate(panel["rows"]):
-            yield from _length(row["pictures"], figure["columns"], f"{key}.panels[{i}].rows[{j}].pictures", "columns")
-
-
-def _length(values: Sequence[Any], like: Sequence[Any], key: str, like_key: str) -> Iterator[str]:
-    if len(values) != len(like):
-        yield f"{key} must have as many entries as {like_key} ({len(like)}), got {len(values)}"
+def _mismatches(value: dict[str, Any], key: str) -> Iterator[str]:
+    """Lists in an object that should be of the same length and are not."""
+    parts: dict[str, Any] = {}
+    if "x" in value:
+        parts = {name: value[name] for name in AS_LONG_AS_X if value.get(name) is not None}
+    elif "columns" in value and "panels" in value:
+        rows = [(i, j, row) for i, panel in enumerate(value["panels"]) for j, row in enumerate(panel["rows"])]
+        parts = {f"panels[{i}].rows[{j}].pictures": row["pictures"] for i, j, row in rows}
+    elif "columns" in value:
+        parts = {f"rows[{i}].cells": row["cells"] for i, row in enumerate(value["rows"])}
+    like = "x" if "x" in value else "columns"
+    for name, part in parts.items():
+        if len(part) != len(value[like]):
+            yield f"{key}{name} must have as many entries as {like} ({len(value[like])}), got {len(part)}"
 
 
 def _short(value: Any) -> str:

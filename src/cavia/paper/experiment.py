@@ -2,48 +2,62 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.learners.base import Learner
+from cavia.machine import cores, require_memory
 from cavia.paper.schema import CellResult, Summary
 from cavia.training.progress import Show
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there."""
+    """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there.
+
+    Every number is above zero, apart from those that may be zero.
+    known: setting → the names that it, or every entry of it, may have.
+    """
+
+    may_be_zero: ClassVar[Collection[str]] = ("minutes", "cooldown", "contexts")
+    known: ClassVar[Mapping[str, Collection[str]]] = {}
 
     iterations: int = 1
     minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
 
-    def check(self, may_be_zero: Sequence[str] = (), **known: Collection[str]) -> None:
-        """Raise unless every number is above zero, apart from those that may be zero, and every name is known.
-
-        known: setting → the names that it, or every entry of it, may have.
-        """
+    def __post_init__(self) -> None:
         for entry in fields(self):
-            value = getattr(self, entry.name)
+            value, may_be_zero = getattr(self, entry.name), entry.name in self.may_be_zero
             for one in value if isinstance(value, tuple) else (value,):
-                if entry.name in known and one not in known[entry.name]:
-                    raise CaviaError(f"{entry.name} has no {one!r}; {closest(one, known[entry.name])}")
-                if isinstance(one, float) and not (one == 0 and entry.name in ("minutes", *may_be_zero)):
+                if entry.name in self.known and one not in self.known[entry.name]:
+                    raise CaviaError(f"{entry.name} has no {one!r}; {closest(one, self.known[entry.name])}")
+                if isinstance(one, float) and not (one == 0 and may_be_zero):
                     require_positive(entry.name, one)
                 elif isinstance(one, int):
-                    require_at_least(entry.name, one, 0 if entry.name in may_be_zero else 1)
+                    most = MOST_ITERATIONS if entry.name == "iterations" else MOST
+                    require_at_least(entry.name, one, 0 if may_be_zero else 1, most)
+        self._check_memory()
 
-    def changed(self, experiment: str, changes: Mapping[str, Any]) -> "Settings":
-        """With other values: their own types, or text as --set has it."""
-        known = {entry.name for entry in fields(self)}
-        for name in changes:
-            if name not in known:
-                raise CaviaError(f"{experiment} has no setting {name!r}; {closest(name, known)}")
-        return replace(self, **{name: _parse(name, value, getattr(self, name)) for name, value in changes.items()})
+    def _check_memory(self) -> None:
+        """Raise if a batch, or the network, cannot fit: about, from the settings that have these names."""
+
+        def most(*names: str, default: int = 1) -> int:
+            values = [getattr(self, name, default) for name in names]
+            return max(max(value) if isinstance(value, tuple) else value for value in values)
+
+        tasks, points = most("tasks_per_batch"), most("support", "query", "shots") * most("rollouts") * most("horizon")
+        require_memory(4 * tasks * points * most("image") ** 2, f"a batch of {tasks} tasks")
+        filters, context = most("filters", default=0), most("context", default=0)
+        widths = [context, *getattr(self, "hidden", ()), *getattr(self, "wave_hidden", ())]
+        weights = sum(a * b for a, b in pairwise(widths)) + 9 * filters * (filters + context)
+        require_memory(4 * weights, f"a network of {weights} weights")
 
 
+MOST, MOST_ITERATIONS = 10**6, 10**9  # what a whole number among the settings may be
 S = TypeVar("S", bound=Settings)
 
 
@@ -60,6 +74,14 @@ class Cell:
 
     def __getitem__(self, key: str) -> Any:
         return self.choices[key]
+
+
+def cells_of(seeds: int, method: str, contexts: Iterable[int], rates: Iterable[float]) -> list[Cell]:
+    """A cell of the method for each context size, inner rate and seed."""
+    return [
+        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
+        for context, rate, seed in product(contexts, rates, range(seeds))
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,10 +133,20 @@ class Experiment(Generic[S]):
     differs: str = ""
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
-        """A set of settings with changes, like {"iterations": 2000} or {"iterations": "2000"}."""
+        """A set of settings with changes: {"iterations": 2000}, or text as --set has it, {"iterations": "2000"}."""
         if name not in self.sets:
             raise CaviaError(f"{self.id} has no set of settings {name!r}; it has {', '.join(self.sets)}")
-        return self.sets[name].changed(self.id, changes or {})  # type: ignore[return-value]  # replace keeps the class
+        now = asdict(self.sets[name])
+        for change in changes or {}:
+            if change not in now:
+                raise CaviaError(f"{self.id} has no setting {change!r}; {closest(change, now)}")
+        parsed = {change: _parse(change, value, now[change]) for change, value in (changes or {}).items()}
+        return replace(self.sets[name], **parsed)
+
+    def seconds(self, name: str) -> float:
+        """About what an iteration of a cell takes with a set of settings, on one core."""
+        settings = self.sets[name]
+        return 60 * self.minutes[name] * cores() / len(self.cells(settings, 1)) / settings.iterations
 
     def of_a_cell(self, settings: S) -> dict[str, Any]:
         """The settings that a cell is trained and measured with, as JSON values."""
@@ -135,4 +167,4 @@ def _parse(name: str, value: Any, now: Any) -> Any:
         return type(now)(value)
     except (TypeError, ValueError):
         kind = {int: "a whole number", float: "a number", str: "text"}[type(now)]
-        raise CaviaError(f"{name} must be {kind}, got {value!r}") from None
+        raise CaviaError(f"{name} must be {kind}, got {value!r:.80}") from None

@@ -2,35 +2,23 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError, closest, require_at_least
 from cavia.paper.catalogue import find
-from cavia.paper.experiment import Data, Settings
+from cavia.paper.experiment import Settings
 from cavia.paper.running.cells import Order
 
 KEYS = ("experiment", "set", "seeds", "settings")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A part of the plan: some cells of an experiment."""
+def read_plan(path: Path, runs: Path, **how: Any) -> list[Order]:
+    """What a plan orders to be trained under `runs`, each entry checked: nothing runs if one of them is wrong.
 
-    experiment: str
-    set: str
-    seeds: int = 1
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def order(self, runs: Path, data: Data, device: str = "cpu", remeasure: bool = False) -> Order:
-        """The entry as an order that writes under `runs`."""
-        out = runs / self.set / self.experiment
-        return Order(self.experiment, self.set, out, self.settings, self.seeds, device, data, remeasure=remeasure)
-
-
-def read_plan(path: Path) -> list[Entry]:
-    """The entries of a plan, each checked: nothing runs if one of them is wrong."""
+    how: the device, the data and whatever else all orders share.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -40,15 +28,15 @@ def read_plan(path: Path) -> list[Entry]:
     for name in document:
         if name != "run":
             raise CaviaError(f"{path} has an unknown key {name!r}; {closest(name, ['run'])}")
-    runs = document.get("run", [])
-    if not isinstance(runs, list) or not runs:
+    entries = document.get("run", [])
+    if not isinstance(entries, list) or not entries:
         raise CaviaError(f"{path} has no [[run]]")
-    entries = [_entry(values, f"{path}, run {number}") for number, values in enumerate(runs, 1)]
-    _check_cells(entries, path)
-    return entries
+    orders = [_order(values, f"{path}, run {number}", runs, how) for number, values in enumerate(entries, 1)]
+    _check_cells(orders, path)
+    return orders
 
 
-def _entry(values: Any, where: str) -> Entry:
+def _order(values: Any, where: str, runs: Path, how: dict[str, Any]) -> Order:
     if not isinstance(values, dict):
         raise CaviaError(f"{where} must be a table, got {values!r}")
     for name in values:
@@ -57,40 +45,39 @@ def _entry(values: Any, where: str) -> Entry:
     for name in ("experiment", "set"):
         if not isinstance(values.get(name), str):
             raise CaviaError(f'{where} needs {name} = "…", got {values.get(name)!r}')
+    experiment, kind, changes = values["experiment"], values["set"], values.get("settings", {})
     try:
-        entry = Entry(**values)
-        require_at_least("seeds", entry.seeds, 1)
-        if not isinstance(entry.settings, dict):
-            raise CaviaError(f"settings must be a table, got {entry.settings!r}")
-        find(entry.experiment).settings(entry.set, entry.settings)
+        seeds = require_at_least("seeds", values.get("seeds", 1), 1)
+        if not isinstance(changes, dict):
+            raise CaviaError(f"settings must be a table, got {changes!r}")
+        find(experiment).settings(kind, changes)
     except CaviaError as error:
         raise CaviaError(f"{where}: {error}") from error
-    return entry
+    return Order(experiment, kind, runs / kind / experiment, changes, seeds, **how)
 
 
-def _check_cells(entries: Sequence[Entry], path: Path) -> None:
-    """Raise if two entries train one cell differently."""
-    known: dict[tuple[str, str, str], tuple[int, dict[str, Any]]] = {}
-    for number, entry in enumerate(entries, 1):
-        experiment = find(entry.experiment)
-        settings = experiment.of_a_cell(experiment.settings(entry.set, entry.settings))
-        for cell in experiment.cells(experiment.settings(entry.set, entry.settings), entry.seeds):
-            other, others = known.setdefault((entry.experiment, entry.set, cell.name), (number, settings))
+def _check_cells(orders: Sequence[Order], path: Path) -> None:
+    """Raise if two orders train one cell differently."""
+    known: dict[Path, tuple[int, dict[str, Any]]] = {}
+    for number, order in enumerate(orders, 1):
+        settings = find(order.experiment).of_a_cell(order.settings)
+        for cell in order.cells:
+            other, others = known.setdefault(order.folder(cell), (number, settings))
             if others != settings:
                 name = next(name for name in settings if settings[name] != others[name])
                 raise CaviaError(
-                    f"{path}: runs {other} and {number} train {entry.experiment} {cell.name} differently: {name} is "
+                    f"{path}: runs {other} and {number} train {order.experiment} {cell.name} differently: {name} is "
                     f"{others[name]} and {settings[name]}; keep one of them"
                 )
 
 
-def merged(entries: Sequence[Entry]) -> Settings:
-    """The settings of entries of one experiment and set, for its summary: lists of choices joined, else the first's."""
-    experiment = find(entries[0].experiment)
-    first, *rest = [experiment.settings(entry.set, entry.settings) for entry in entries]
+def merged(orders: Sequence[Order]) -> Settings:
+    """The settings of orders of one experiment and set, for its summary: lists of choices joined, else the first's."""
+    experiment = find(orders[0].experiment)
+    first, *rest = [order.settings for order in orders]
     changes: dict[str, Any] = {}
     for entry in fields(first):
         value = getattr(first, entry.name)
         if entry.name in experiment.chooses and isinstance(value, tuple):
             changes[entry.name] = tuple(dict.fromkeys(v for one in (first, *rest) for v in getattr(one, entry.name)))
-    return first.changed(experiment.id, changes)
+    return replace(first, **changes)

@@ -1,6 +1,5 @@
 """The whole paper by one command: works through a plan, says what is left, publishes what is finished."""
 
-import json
 import math
 import shutil
 import time
@@ -10,54 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.machine import cores
+from cavia.json_text import parse
 from cavia.paper.catalogue import find
-from cavia.paper.experiment import Cell, Data
-from cavia.paper.plan import Entry, merged
+from cavia.paper.plan import merged
 from cavia.paper.report.page import write_report
 from cavia.paper.running.cells import Order, read_result, run_cells
 from cavia.paper.running.display import Display
 from cavia.paper.running.runner import sum_up
 from cavia.paper.schema import CellResult, Result
-from cavia.tensor_file import read_json, write_json
+from cavia.tensor_file import read_json, read_text, write_json
 
+MOST = 10**12  # seconds or iterations of a cell: more were not written by us
 PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia", "result.json")  # of each cell
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A plan at work.
+    """A plan at work."""
 
-    runs: the folder that everything is trained under.
-    """
-
-    entries: Sequence[Entry]
-    runs: Path
-    data: Data
-    device: str = "cpu"
-    jobs: int = 0
-    remeasure: bool = False
+    orders: Sequence[Order]
+    jobs: int
 
     def only(self, names: Sequence[str]) -> "Reproduction":
         """The part of the plan that is of these experiments."""
-        known = {entry.experiment for entry in self.entries}
+        known = {order.experiment for order in self.orders}
         for name in names:
             if name not in known:
                 raise CaviaError(f"the plan has no experiment {name!r}; {closest(name, known)}")
-        return replace(self, entries=[entry for entry in self.entries if entry.experiment in names])
-
-    def orders(self) -> list[Order]:
-        return [entry.order(self.runs, self.data, self.device, self.remeasure) for entry in self.entries]
-
-    def work(self) -> Iterator[tuple[Order, Cell]]:
-        """The cells that are not finished, in the order of the plan, each once."""
-        seen = set()
-        for order in self.orders():
-            for cell in order.cells:
-                place = order.folder(cell)
-                if place not in seen and (self.remeasure or read_result(order, cell) is None):
-                    seen.add(place)
-                    yield order, cell
+        return replace(self, orders=[order for order in self.orders if order.experiment in names])
 
     def run(self, hours: float = math.inf) -> bool:
         """Train and measure what is not finished, for so many hours at most; returns whether all is finished.
@@ -65,36 +44,31 @@ class Reproduction:
         Results of experiments are written as soon as all their cells are there.
         """
         until = time.monotonic() + 3600 * hours
-        for order in self.orders():  # raises before anything runs if data are missing
-            find(order.experiment).tasks(order.settings, order.cells[0], self.data)
-        work, total = list(self.work()), len({order.folder(cell) for order in self.orders() for cell in order.cells})
-        with Display("reproduce", total=total, finished=total - len(work)) as display:
-            run_cells(work, self.jobs or cores(), display, until)
+        for order in self.orders:  # raises before anything runs if data are missing
+            find(order.experiment).tasks(order.settings, order.cells[0], order.data)
+        cells = {order.folder(cell): (order, cell) for order in self.orders for cell in order.cells}.values()
+        work = [(order, cell) for order, cell in cells if order.remeasure or read_result(order, cell) is None]
+        with Display("reproduce", total=len(cells), finished=len(cells) - len(work)) as display:
+            run_cells(work, self.jobs, display, until)
         for result, out in self.results():
             write_json(out / "result.json", result)
-        return not list(replace(self, remeasure=False).work())
+        return all(read_result(order, cell) for order, cell in cells)
 
     def results(self) -> Iterator[tuple[Result, Path]]:
         """What every experiment and set shows of which all planned cells are finished, and its folder."""
-        groups: dict[Path, list[tuple[Entry, Order]]] = {}
-        for entry, order in zip(self.entries, self.orders(), strict=True):
-            groups.setdefault(order.out, []).append((entry, order))
-        for out, group in groups.items():
-            of_cells: dict[str, CellResult | None] = {
-                cell.name: read_result(order, cell) for _, order in group for cell in order.cells
-            }
+        for out in dict.fromkeys(order.out for order in self.orders):
+            orders = [order for order in self.orders if order.out == out]
+            of_cells = {cell.name: read_result(order, cell) for order in orders for cell in order.cells}
             results = [one for one in of_cells.values() if one]
             if len(results) == len(of_cells):
-                first = replace(group[0][1], changes={})
-                seeds = max(entry.seeds for entry, _ in group)
-                settings = merged([entry for entry, _ in group])
-                result = sum_up(replace(first, seeds=seeds), find(first.experiment), settings, results)
-                result["command"] = f"cavia reproduce --only {first.experiment}"
+                whole = replace(orders[0], changes={}, seeds=max(order.seeds for order in orders))
+                result = sum_up(whole, merged(orders), results)
+                result["command"] = f"cavia reproduce --only {whole.experiment}"
                 yield result, out
 
     def status(self) -> list["Status"]:
         """How far every entry of the plan is."""
-        return [_status(entry, order) for entry, order in zip(self.entries, self.orders(), strict=True)]
+        return [_status(order) for order in self.orders]
 
     def publish(self, results: Path) -> list[str]:
         """Copy the finished experiments with their cells into `results`, one folder each, and draw its page.
@@ -120,19 +94,17 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Status:
-    """How far an entry is: cells that are finished, hours of computing spent, and left by what is known so far."""
+    """How far an order is: cells that are finished, hours of computing spent, and left by what is known so far."""
 
-    entry: Entry
+    order: Order
     finished: int
     cells: int
     hours: float
     left: float
 
 
-def _status(entry: Entry, order: Order) -> Status:
+def _status(order: Order) -> Status:
     cells = order.cells
-    experiment = find(entry.experiment)
-    guess = 60 * experiment.minutes[entry.set] * cores() / max(len(experiment.cells(experiment.sets[entry.set], 1)), 1)
     spent, left, finished = 0.0, 0.0, 0
     for cell in cells:
         if result := read_result(order, cell):
@@ -141,17 +113,18 @@ def _status(entry: Entry, order: Order) -> Status:
             continue
         seconds, iteration = _progress(order.folder(cell))
         spent += seconds
-        each = seconds / iteration if iteration else guess / experiment.sets[entry.set].iterations
+        each = seconds / iteration if iteration else find(order.experiment).seconds(order.set)
         left += each * max(order.settings.iterations - iteration, 0)
-    return Status(entry, finished, len(cells), spent / 3600, left / 3600)
+    return Status(order, finished, len(cells), spent / 3600, left / 3600)
 
 
 def _progress(folder: Path) -> tuple[float, int]:
     """Seconds and iterations that a cell was trained for so far."""
     try:
-        last: Any = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
-        return float(last["seconds"]), int(last["iteration"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        last: Any = parse(read_text(folder / "metrics.jsonl").splitlines()[-1], folder)
+        seconds, iteration = float(last["seconds"]), int(last["iteration"])
+        return (seconds, iteration) if 0 <= seconds < MOST and 0 <= iteration < MOST else (0.0, 0)
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         return 0.0, 0
 
 

@@ -1,12 +1,17 @@
-"""What result files hold, as types: experiments write them, the report reads them, `checking` checks them."""
+"""What result files hold, as types: experiments write them, the report reads them, `checking` checks them.
 
+`Annotated` says what the type does not: the range of a number or of the length of a list, the pattern of a name.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from cavia.evaluation.verdict import Verdict
 
 CELL_FORMAT = 2
+Name = Annotated[str, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")]  # of files and anchors of the page
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class CellResult:
     best_iteration: int = 0
     iterations: int = 0
     seconds: float = 0.0
-    curve: Sequence[Sequence[float | None]] = ()
+    curve: Sequence[Annotated[Sequence[float | None], range(3, 4)]] = ()
     scores: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
     probes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,10 +88,24 @@ class ResultTable(TypedDict):
     caption: str
     metric: str
     higher_is_better: bool
-    digits: int
+    digits: Annotated[int, range(21)]
     column_title: str
     columns: list[str]
     rows: list[Row]
+
+
+class Figure(TypedDict):
+    """What every figure has."""
+
+    name: Name
+    caption: str
+
+
+class Plot(Figure):
+    """A figure with axes."""
+
+    x_label: str
+    y_label: str
 
 
 class Series(TypedDict):
@@ -98,17 +117,13 @@ class Series(TypedDict):
     interval: NotRequired[list[float | None] | None]
 
 
-class Lines(TypedDict):
+class Lines(Plot):
     """A figure of curves with interval bands."""
 
-    name: str
-    caption: str
     kind: Literal["lines"]
-    x_label: str
-    y_label: str
     x_scale: Literal["linear", "log"]
     y_scale: Literal["linear", "log"]
-    series: list[Series]
+    series: Annotated[list[Series], range(1001)]
 
 
 class Panel(TypedDict):
@@ -121,15 +136,11 @@ class Panel(TypedDict):
     colour_label: str
 
 
-class Scatter(TypedDict):
+class Scatter(Plot):
     """A figure of scatter plots side by side."""
 
-    name: str
-    caption: str
     kind: Literal["scatter"]
-    x_label: str
-    y_label: str
-    panels: list[Panel]
+    panels: Annotated[list[Panel], range(101)]
 
 
 class CurvePanel(TypedDict):
@@ -140,18 +151,14 @@ class CurvePanel(TypedDict):
     truth: list[float]
     before: list[float]
     after: list[float]
-    known: list[list[float]]  # [x, y] of each point
+    known: list[Annotated[list[float], range(2, 3)]]  # [x, y] of each point
 
 
-class Curves(TypedDict):
+class Curves(Plot):
     """A figure of functions side by side; it opens its section."""
 
-    name: str
-    caption: str
     kind: Literal["curves"]
-    x_label: str
-    y_label: str
-    panels: list[CurvePanel]
+    panels: Annotated[list[CurvePanel], range(1, 101)]
 
 
 class PictureRow(TypedDict):
@@ -169,14 +176,12 @@ class PicturePanel(TypedDict):
     rows: list[PictureRow]
 
 
-class Pictures(TypedDict):
+class Pictures(Figure):
     """A figure of small pictures."""
 
-    name: str
-    caption: str
     kind: Literal["pictures"]
     columns: list[str]
-    panels: list[PicturePanel]
+    panels: Annotated[list[PicturePanel], range(1, 1001)]
 
 
 class Claim(TypedDict):
@@ -199,7 +204,7 @@ class Result(Summary):
     """All that a finished experiment leaves for its readers: the content of `result.json`."""
 
     format: Literal[1]
-    experiment: str
+    experiment: Name
     title: str
     reproduces: str
     budget: Literal["full", "quick", "tuned", "first", "own"]  # own: with settings changed on the command line

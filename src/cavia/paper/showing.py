@@ -1,11 +1,14 @@
 """Tables and figures as experiments build them: cells beside the paper's, curves, points in a plane."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from cavia.evaluation.verdict import verdict
 from cavia.paper.schema import CellResult, Estimate, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
-from cavia.paper.statistics import Scores, estimate, finite, spread
+from cavia.paper.statistics import Scores, at_rates, estimate, finite, spread
+
+Measure = Callable[[list[CellResult]], Scores]  # of the seeds of a kind of cell
+Colours = Callable[[Mapping[str, Any]], Mapping[str, Sequence[float]]]  # of points, from the probes of a cell
 
 
 def lines(
@@ -31,6 +34,12 @@ def curve(label: str, x: Sequence[float], points: Sequence[Estimate | None]) -> 
         "y": [point and point["mean"] for point in points],
         "interval": [point and point.get("interval") for point in points],
     }
+
+
+def curve_over_rates(results: Sequence[CellResult], method: str, rates: Sequence[float], measure: Measure) -> Series:
+    """The mean of a method's scores at each inner rate; nothing is drawn where it diverged."""
+    groups = at_rates(results, method)
+    return curve(method, rates, [finite(estimate(measure(groups[r]))) if r in groups else None for r in rates])
 
 
 def learning_curves(
@@ -62,6 +71,20 @@ def plane(
         "name": name, "caption": caption, "kind": "scatter", "x_label": f"{axis} 1", "y_label": f"{axis} 2",
         "panels": panels,
     }  # fmt: skip
+
+
+def planes(name: str, caption: str, results: Sequence[CellResult], points: str, colours: Colours) -> list[Scatter]:
+    """A figure of the contexts, the probe `points`, of each result, named `name` for the first."""
+    return [
+        plane(
+            name if one is results[0] else f"{name}-seed-{one['seed']}",
+            f"The two context parameters of {len(one.probes[points])} test tasks after {caption}, seed {one['seed']}.",
+            one.probes[points],
+            colours(one.probes),
+            "context parameter",
+        )
+        for one in results
+    ]
 
 
 def iterations(group: Sequence[CellResult]) -> str:

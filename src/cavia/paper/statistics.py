@@ -72,6 +72,11 @@ def grouped(
     return {value: group for value, group in groups.items() if not any(one.diverged for one in group)}
 
 
+def at_rates(results: Iterable[CellResult], method: str, **choices: object) -> dict[float, list[CellResult]]:
+    """The results of a method, one per seed, for each inner rate; without rates that diverged."""
+    return grouped(results, lambda one: one["inner_lr"], method=method, **choices)
+
+
 def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> list[CellResult]:
     """The group with the best mean validation score; none if there is none."""
 

@@ -25,12 +25,8 @@ from cavia.training.feed import Validation, describe_source
 from cavia.training.fit import fit
 from cavia.training.trpo import TRPO
 
-KEPT = (
-    "config.json",
-    "metrics.jsonl",
-    "checkpoint.safetensors",
-    "before-cooldown.safetensors",
-)  # of a training that is taken over
+# What is taken over of a training.
+KEPT = ("config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldown.safetensors")
 
 
 def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -> CellResult:
@@ -45,10 +41,13 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         learner = experiment.learner(settings, cell, tasks).to(place.device)
     own = experiment.of_a_cell(settings)
     values = fit_settings(experiment, settings, cell)
-    adopt(place.folder, {"learner": describe(learner), **_of_tasks(tasks), **as_config(values)})
+    arguments = fit_arguments(values)
+    source = {"environment" if isinstance(tasks, TaskEnv) else "family": describe_source(tasks)}
+    given = {name: value for name, value in values.items() if value is not None}
+    adopt(place.folder, {"learner": describe(learner)} | source | given | LATER | arguments["outer"].as_config())
     folder = RunFolder(place.folder, events=False)
     try:
-        ended = fit(learner, tasks, run_dir=folder, progress=place.show, **fit_arguments(values))
+        ended = fit(learner, tasks, run_dir=folder, progress=place.show, **arguments)
         found = experiment.measure(learner, tasks, settings, cell)
     except Diverged as error:
         return CellResult(cell.choices, own, diverged=str(error))
@@ -60,11 +59,19 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         best_iteration=ended.best_iteration,
         iterations=ended.iterations,
         seconds=ended.seconds,
-        curve=[
-            [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
-        ],
+        curve=_curve(folder),
         **found,
     )
+
+
+def _curve(folder: RunFolder) -> list[list[float | None]]:
+    """[iteration, validation score, seconds so far] at each interval."""
+    try:
+        return [
+            [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
+        ]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CaviaError(f"{folder.metrics} is damaged or not ours ({type(error).__name__}: {error})") from error
 
 
 def fit_settings(experiment: Experiment[S], settings: S, cell: Cell) -> dict[str, Any]:
@@ -84,12 +91,6 @@ def fit_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
         return known | {"outer": _made(Adam, values), "validation": validation}
     outer = _made(TRPO, {**values, "updates": _made(Updates, values)})
     return known | {"support": values["rollouts"], "outer": outer, "validation": validation}
-
-
-def as_config(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as config.json has it."""
-    outer = fit_arguments(values)["outer"].as_config()
-    return {name: value for name, value in values.items() if value is not None} | LATER | outer
 
 
 def _made(kind: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -122,7 +123,3 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
                 with suppress(OSError):  # another process may be faster
                     unfinished.rename(mine)
             return
-
-
-def _of_tasks(tasks: Any) -> dict[str, Any]:
-    return {"environment" if isinstance(tasks, TaskEnv) else "family": describe_source(tasks)}

@@ -1,6 +1,5 @@
 """`cavia embed`: the contexts of a table's tasks in the plane, coloured by a column."""
 
-import csv
 import io
 from collections import Counter
 from pathlib import Path
@@ -12,9 +11,13 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.evaluation.probes import neighbour_r2, plane
+from cavia.tables.cells import as_number, is_missing
+from cavia.tables.columns import NO_VALUE
 from cavia.tables.model import TableModel
-from cavia.tables.reading import column, labels, names, numbers, read_table
+from cavia.tables.reading import Table, read_table
 from cavia.tables.tasks import grouped
+from cavia.tables.values import labels, numbers
+from cavia.tables.writing import csv_bytes
 from cavia.tensor_file import write_atomically
 
 
@@ -24,28 +27,35 @@ def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: 
     colour: a column of the table. A task has the mean of its numbers, or the most frequent of its categories.
     """
     table = read_table(source)
-    values = None if colour is None else column(table, colour, str(source))
-    tasks, adapted, _ = model.adapt(source, steps)
+    of_rows = None if colour is None else _values(table, colour)
+    tasks, adapted, _ = model.adapt(table, steps)
     if len(tasks) < 3:
-        raise CaviaError(f"a plane of contexts needs at least 3 tasks, {source} has {len(tasks)}")
+        raise CaviaError(f"a plane of contexts needs at least 3 tasks, {table.where} has {len(tasks)}")
     contexts = adapted.context  # [T, C]
     points = plane(contexts)
     if points.shape[1] < 2:
         points = torch.cat([points, torch.zeros(len(points), 1)], 1)
-    groups = grouped(names(column(table, model.encoding.task), model.encoding.task))
-    per_task = None if values is None else [_of_task(values[groups[name].numpy()]) for name in tasks]
+    groups = grouped(table.names(model.encoding.task))
+    per_task = None if of_rows is None else [_of_task(of_rows[groups[name].numpy()]) for name in tasks]
     write_atomically(out, _picture(points, per_task, colour))
     header = [model.encoding.task, "first", "second", *([] if colour is None else [colour])]
     write_atomically(out.with_suffix(".csv"), _listing(header, tasks, points, per_task))
     return _text(contexts, points, per_task, colour)
 
 
+def _values(table: Table, name: str) -> np.ndarray:
+    """A column as numbers if it holds nothing else, otherwise as text."""
+    values = table.column(name)
+    if all(is_missing(value) or as_number(value) is not None for value in values.tolist()):
+        return numbers(table, name)
+    return np.array([NO_VALUE if label is None else label for label in labels(values)], dtype=object)
+
+
 def _of_task(values: np.ndarray) -> float | str:
     """The mean of a task's numbers, or the most frequent of its categories."""
-    as_numbers = numbers(values)
-    if as_numbers is not None:
-        return float(np.nanmean(as_numbers)) if not np.isnan(as_numbers).all() else float("nan")
-    return Counter(label or "(missing)" for label in labels(values)).most_common(1)[0][0]
+    if values.dtype.kind == "f":
+        return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+    return Counter(values.tolist()).most_common(1)[0][0]
 
 
 def _text(contexts: Tensor, points: Tensor, per_task: list[Any] | None, colour: str | None) -> str:
@@ -92,9 +102,6 @@ def _picture(points: Tensor, per_task: list[Any] | None, colour: str | None) -> 
 
 
 def _listing(header: list[str], tasks: list[str], points: Tensor, per_task: list[Any] | None) -> bytes:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    for i, (name, point) in enumerate(zip(tasks, points.tolist(), strict=True)):
-        writer.writerow([name, *(f"{value:.6g}" for value in point[:2]), *([] if per_task is None else [per_task[i]])])
-    return file.getvalue().encode()
+    places = [[f"{value:.6g}" for value in point[:2]] for point in points.tolist()]
+    colours = [[] for _ in tasks] if per_task is None else [[value] for value in per_task]
+    return csv_bytes(header, ([name, *at, *of] for name, at, of in zip(tasks, places, colours, strict=True)))

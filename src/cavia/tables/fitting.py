@@ -1,23 +1,33 @@
 """`cavia fit`: a network for a table, trained on its tasks, judged on tasks that it never saw."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cavia.errors import CaviaError
 from cavia.evaluation.evaluate import Evaluation, evaluate, half_width
 from cavia.learners.gradient import CAVIA
+from cavia.machine import require_memory
 from cavia.models.mlp import MLP
+from cavia.tables.columns import Category, Number
+from cavia.tables.encoding import Encoding
 from cavia.tables.model import TableModel
 from cavia.tables.tasks import Tasks
 from cavia.tasks.batch import SPLITS
 from cavia.training.adam import Adam
+from cavia.training.checkpoint import RunFolder
 from cavia.training.feed import Validation
 from cavia.training.fit import fit
 from cavia.training.progress import Show
 from cavia.training.run import FitResult
+
+MOST_TRAINING_QUERY = 100
+COPIES = 10  # of the weights: gradient, moments, best model, checkpoint, and what is between
 
 
 @dataclass(frozen=True)
@@ -27,69 +37,63 @@ class FittedTable:
     model: TableModel
     family: Tasks
     result: FitResult
-    evaluation: Evaluation
+    evaluations: list[Evaluation]  # one for each target
 
     def summary(self) -> str:
-        """What `cavia fit` prints."""
-        encoding = self.model.encoding
-        counts = ", ".join(f"{len(self.family.splits[split])} {split}" for split in SPLITS)
-        left_out = f"; {len(self.family.dropped)} too small, left out" if self.family.dropped else ""
-        scores = self.scores()
-        error = "accuracy" if encoding.target.levels else f"root mean squared error of {encoding.target.name}"
-        lines = [
-            f"{len(self.family.names)} tasks ({counts}{left_out}), {len(self.family.x)} rows, {encoding.width} inputs "
-            f"from {', '.join(one.name for one in encoding.inputs)}",
-            f"{error} on {len(self.family.splits['test'])} unseen tasks, {self.family.support} points to adapt on:",
-        ]
-        lines += [f"  {step} steps: {mean:.4g} ± {width:.2g}" for step, (mean, width) in enumerate(scores)]
+        """What `cavia fit` prints in the end."""
+        encoding, family = self.model.encoding, self.family
+        counts = ", ".join(f"{len(family.splits[split])} {split}" for split in SPLITS)
+        left_out = f"; {len(family.dropped)} too small, left out" if family.dropped else ""
+        lines = [f"{len(family.names)} tasks ({counts}{left_out}), {len(family.x)} rows, {encoding.width} inputs"]
+        unseen = f"on {len(family.splits['test'])} unseen tasks, {self._support()} to adapt on:"
+        for target, scores in self.scores().items():
+            what = "accuracy" if encoding.is_classification else f"root mean squared error of {target}"
+            lines.append(f"{what} {unseen}")
+            for step, (mean, width) in enumerate(scores):  # one task alone has no interval
+                lines.append(f"  {step} steps: {mean:.4g}" + ("" if math.isnan(width) else f" ± {width:.2g}"))
         return "\n".join(lines)
 
-    def scores(self) -> list[tuple[float, float]]:
-        """After 0, 1, … steps: mean over unseen tasks, its 95 % half width; RMSE in the target's unit, or accuracy."""
-        values: Tensor = self.evaluation.scores
-        if not self.model.encoding.target.levels:
-            values = values.sqrt() * self.model.encoding.target.scale
-        return list(zip(values.mean(1).tolist(), half_width(values).tolist(), strict=True))
+    def scores(self) -> dict[str, list[tuple[float, float]]]:
+        """Target → after 0, 1, … steps: mean over unseen tasks, its 95 % half width; RMSE in its unit, or accuracy."""
+        found = {}
+        targets: tuple[Category | Number, ...] = self.model.encoding.targets
+        for target, evaluation in zip(targets, self.evaluations, strict=True):
+            values: Tensor = evaluation.scores
+            if isinstance(target, Number):
+                values = values.sqrt().double() * target.scale
+            found[target.name] = list(zip(values.mean(1).tolist(), half_width(values).tolist(), strict=True))
+        return found
+
+    def _support(self) -> str:
+        """How many points the test tasks adapt on: a small one keeps a point to be judged by."""
+        used = (self.family.sizes[self.family.members["test"]] - 1).clamp(max=self.family.support)
+        least, most = int(used.min()), int(used.max())
+        return f"{most} points" if least == most else f"{least} to {most} points"
 
 
 def fit_table(
-    source: Any,
-    task: str,
-    target: str,
+    family: Tasks,
     *,
-    inputs: Sequence[str] | None = None,
-    categorical: Sequence[str] = (),
     hidden: Sequence[int] = (64, 64),
     context: int = 5,
     inner_lr: float = 0.5,
     inner_steps: int = 2,
-    support: int = 10,
-    order: str = "random",
-    too_small: str = "refuse",
     iterations: int = 5000,
     tasks_per_batch: int = 25,
     lr: float = 1e-3,
     seed: int = 0,
+    run_dir: RunFolder | None = None,
     progress: bool | Show = True,
 ) -> FittedTable:
-    """Train CAVIA on a table with one row per point and a column that names the task.
+    """Train CAVIA on tasks of a table, from `cavia.Tasks.from_table`.
 
-    source: as for `cavia.Tasks.from_table`, as are task, target, inputs, categorical, support, order and too_small.
-    The others are those of `cavia.MLP`, `cavia.CAVIA` and `cavia.fit`.
+    The other arguments are those of `cavia.MLP`, `cavia.CAVIA` and `cavia.fit`.
     """
-    family = Tasks.from_table(
-        source,
-        task,
-        target,
-        inputs=inputs,
-        categorical=categorical,
-        seed=seed,
-        support=support,
-        order=order,
-        too_small=too_small,
-    )
     encoding = family.encoding
     assert encoding is not None  # from_table made it
+    if not family.members["test"].numel():
+        raise CaviaError(f"no task with at least 2 rows is left for the test (of {len(family.names)} tasks)")
+    _check_memory(family, encoding, tuple(hidden), context, inner_steps, tasks_per_batch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = MLP(encoding.width, encoding.outputs, hidden, context)
@@ -100,10 +104,39 @@ def fit_table(
         iterations,
         tasks_per_batch=tasks_per_batch,
         outer=Adam(lr=lr, cooldown=0.3),
-        query=min(family.query, 100),
+        query=min(family.query, MOST_TRAINING_QUERY),
         validation=Validation(len(family.splits["val"]), query=family.query),
         seed=seed,
+        run_dir=run_dir,
         progress=progress,
     )
-    evaluation = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed)
-    return FittedTable(TableModel(learner, encoding), family, result, evaluation)
+    metrics: list[Any] = (
+        ["accuracy"] if encoding.is_classification else [_squared_error(i) for i in range(encoding.outputs)]
+    )
+    evaluations = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed, metric=metrics)
+    return FittedTable(TableModel(learner, encoding), family, result, evaluations)
+
+
+def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """Of one target: predictions and targets [T, N, targets] → [T, N]."""
+
+    def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
+        return (prediction[..., output] - target[..., output]).square()
+
+    return squared_error
+
+
+def _check_memory(
+    family: Tasks, encoding: Encoding, hidden: tuple[int, ...], context: int, inner_steps: int, tasks_per_batch: int
+) -> None:
+    """Raise if weights and activations would not fit this machine, before there are any."""
+    widths = (encoding.width + context, *hidden, encoding.outputs)
+    weights = sum((before + 1) * after for before, after in pairwise(widths))
+    points = tasks_per_batch * (family.support + min(family.query, MOST_TRAINING_QUERY))
+    scored = max(len(family.splits["val"]), len(family.splits["test"])) * (family.support + family.query)
+    passes = 2 * (inner_steps + 1)  # each forward and back, all kept for the gradient through the inner steps
+    needed = 4 * (COPIES * weights + sum(widths) * max(points * passes, 2 * scored))
+    sizes = {"hidden": list(hidden), "context": context, "support": family.support}
+    sizes |= {"inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
+    listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    require_memory(needed, f"a fit with {listed}")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +11,11 @@ from torch import Tensor
 from cavia.errors import CaviaError
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.saving import load, save
+from cavia.learners.saving import load_with_extra, save
 from cavia.store.contexts import ContextStore
 from cavia.tables.encoding import Encoding
-from cavia.tables.reading import Table, column, names, read_table
+from cavia.tables.reading import Table, read_table
 from cavia.tables.tasks import grouped
-from cavia.tensor_file import read_description
 
 POINTS_AT_A_TIME = 2**16  # padded points in one batch of tasks, to bound memory
 
@@ -38,46 +36,53 @@ class TableModel:
 
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
         """
-        table, where = read_table(source), _where(source)
-        owners = names(column(table, self.encoding.task, where), self.encoding.task)
-        x = self.encoding.encode_inputs(table, where)
-        y, known = self.encoding.encode_targets(table, where)
+        table = read_table(source)
+        owners = table.names(self.encoding.task)
+        x = self.encoding.encode_inputs(table)
+        y, known = self.encoding.encode_targets(table)
         groups = grouped(owners, known)
         if not groups:
-            raise CaviaError(f"{where} has no rows to adapt on")
+            raise CaviaError(f"{table.where} has no rows to adapt on")
         empty = [name for name, rows in groups.items() if not len(rows)]
         if empty:
             raise CaviaError(
-                f"{len(empty)} tasks in {where} have no row with a value in {self.encoding.target.name!r} to adapt on: "
-                f"{', '.join(map(repr, empty[:5]))}"
+                f"{len(empty)} tasks in {table.where} have no row with a value in "
+                f"{', '.join(map(repr, self.encoding.target_names))} to adapt on: {', '.join(map(repr, empty[:5]))}"
             )
         parts: list[tuple[Tensor, Adapted]] = []
         for chosen, rows, mask in _padded(list(groups.values())):
             parts.append((chosen, self.learner.adapt(x[rows], y[rows], mask, steps)))
         back = torch.cat([chosen for chosen, _ in parts]).argsort()
         adapted = Adapted.cat([part for _, part in parts])[back]
+        wrong = (~adapted.context.isfinite().all(1)).nonzero()
+        if len(wrong):
+            name = list(groups)[int(wrong[0])]
+            raise CaviaError(
+                f"the context of task {name!r} is not finite: its rows are too far from training, mend them"
+            )
         return list(groups), adapted, int((~known).sum())
 
     @torch.no_grad()
-    def predict(self, source: Any, store: ContextStore, unknown: str = "refuse") -> tuple[Table, list[Any], int]:
-        """The table, a prediction for each of its rows, and how many rows are of tasks without a context.
+    def predict(
+        self, source: Any, store: ContextStore, unknown: str = "refuse"
+    ) -> tuple[Table, dict[str, list[Any]], int]:
+        """The table, target → a prediction for each row, and how many rows are of tasks without a context.
 
         store:   the contexts of tasks by name.
         unknown: "refuse" tasks that have no context, or predict them from the "start", before adaptation.
         """
-        table, where = read_table(source), _where(source)
-        owners = names(column(table, self.encoding.task, where), self.encoding.task)
-        x = self.encoding.encode_inputs(table, where)
-        groups = grouped(owners)
+        table = read_table(source)
+        x = self.encoding.encode_inputs(table)
+        groups = grouped(table.names(self.encoding.task))
         strangers = [name for name in groups if name not in store]
         if strangers and unknown == "refuse":
             raise CaviaError(
-                f"{len(strangers)} of {len(groups)} tasks in {where} have no context: "
+                f"{len(strangers)} of {len(groups)} tasks in {table.where} have no context: "
                 f"{', '.join(map(repr, strangers[:5]))}; adapt to them first, or predict them unadapted with "
-                "--unknown start"
+                "unknown='start'"
             )
         if not groups:
-            return table, [], 0
+            return table, {name: [] for name in self.encoding.target_names}, 0
         start = self.learner.adapt(x[:1, None], self.encoding.empty_targets(1), steps=0).context[0]
         context = start.repeat(len(groups), 1)  # [T, C]
         missing = set(strangers)
@@ -88,15 +93,36 @@ class TableModel:
         for chosen, rows, mask in _padded(list(groups.values())):
             prediction = self.learner.predict(x[rows], Adapted({CONTEXT: context[chosen]}))
             predictions[rows[mask]] = prediction[mask]
+        wrong = (~predictions.isfinite().all(1)).nonzero()
+        if len(wrong):
+            raise CaviaError(
+                f"{table.place(int(wrong[0]))}: the prediction is not finite: its inputs are too far from training"
+            )
         return table, self.encoding.decode(predictions), sum(len(groups[name]) for name in strangers)
 
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:
     """What `TableModel.save` wrote."""
-    learner, extra = load(path).eval(), read_description(Path(path)).get("extra", {})
+    learner, extra = load_with_extra(path)
     if "table" not in extra:
         raise CaviaError(f"{path} was not trained on a table; `cavia fit table.csv --task … --target …` does that")
-    return TableModel(learner, Encoding.from_json(extra["table"]))
+    try:
+        encoding = Encoding.from_json(extra["table"])
+        _check_fit(learner, encoding)
+    except CaviaError as error:
+        raise CaviaError(f"{path} does not describe a table: {error}") from error
+    return TableModel(learner, encoding)
+
+
+def _check_fit(learner: Learner, encoding: Encoding) -> None:
+    """Raise if the network is not one for these columns."""
+    for name, has, wanted in (
+        ("inputs", getattr(learner.model, "inputs", None), encoding.width),
+        ("outputs", getattr(learner.model, "outputs", None), encoding.outputs),
+        ("loss", learner.loss, encoding.loss),
+    ):
+        if has != wanted:
+            raise CaviaError(f"the {name} of its network are {has!r}, its columns need {wanted!r}")
 
 
 def _padded(groups: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -112,7 +138,3 @@ def _padded(groups: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]
             rows[i, : len(groups[task])] = groups[task]
             mask[i, : len(groups[task])] = True
         yield torch.tensor(chosen), rows, mask
-
-
-def _where(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else "the table"

@@ -1,17 +1,67 @@
 """Tables as columns: read from CSV and Parquet files, data frames and plain dictionaries."""
 
 import csv
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from cavia.errors import CaviaError, nearest
+from cavia.tables.cells import as_text, is_nameless, shown_cell
 
-Table: TypeAlias = dict[str, np.ndarray]  # name → column; text of a CSV file stays text until it is used
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "none"))  # in any case; what a missing value looks like in text
+ESCAPED = re.compile(r"'+[=+\-@\t\r]")  # what `writing` puts an apostrophe before, so that no spreadsheet computes it
+
+
+class Table(dict[str, np.ndarray]):
+    """Name → column, all of one length; text of a CSV file stays text until it is used.
+
+    where:    what messages call it.
+    lines:    the line of the file that each row begins at; None: there are none.
+    declared: columns that say of themselves that they are categories (pandas, pyarrow).
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, np.ndarray],
+        where: str = "the table",
+        lines: Sequence[int] | None = None,
+        declared: Iterable[str] = (),
+    ):
+        super().__init__(columns)
+        self.where, self.lines, self.declared = where, lines, frozenset(declared)
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.values()), ()))
+
+    def place(self, row: int, name: str | None = None) -> str:
+        """A row, or a cell of it, as messages call it."""
+        found = f"row {row} (counting from 0)" if self.lines is None else f"line {self.lines[row]}"
+        within = "" if self.where == "the table" else f"{self.where}, "
+        return within + found + ("" if name is None else f", column {name!r}")
+
+    def cell(self, row: int, name: str) -> str:
+        """A cell with what it holds, as messages begin."""
+        return f"{self.place(row, name)}: {shown_cell(self[name][row])}"
+
+    def column(self, name: str) -> np.ndarray:
+        """The column of that name, [rows], or an error with the nearest ones."""
+        if name not in self:
+            raise CaviaError(f"{self.where} has no column {name!r}; {nearest(name, self)}")
+        return self[name]
+
+    def names(self, name: str) -> list[str]:
+        """A column of names as text; whole numbers without a point. A missing name is an error with its row."""
+        values = self.column(name).tolist()
+        missing = [row for row, value in enumerate(values) if is_nameless(value)]
+        if missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise CaviaError(f"{self.place(missing[0], name)}{more}: no value; every row must name its task")
+        return [as_text(value) for value in values]
 
 
 def read_table(source: Any) -> Table:
@@ -20,59 +70,29 @@ def read_table(source: Any) -> Table:
     source: a .csv (or .tsv) or .parquet file, a pandas data frame, a pyarrow table, or a mapping name → values.
     Parquet needs the extra `cavia[tables]`; CSV needs nothing.
     """
+    if isinstance(source, Table):
+        return source
     if isinstance(source, str | PathLike):
         return _read_file(Path(source))
+    declared: list[Any] = []
     if hasattr(source, "column_names") and hasattr(source, "column"):  # pyarrow
-        columns = {str(name): source.column(name).to_pylist() for name in source.column_names}
+        pairs = [(name, source.column(i).to_pylist()) for i, name in enumerate(source.column_names)]
+        declared = [name for i, name in enumerate(source.column_names) if _is_dictionary(source.column(i).type)]
     elif hasattr(source, "columns") and hasattr(source, "iloc"):  # pandas
-        columns = {str(name): source[name].to_numpy(dtype=object, na_value=None) for name in source.columns}
+        series = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
+        pairs = [(name, _of_series(values)) for name, values in series]
+        declared = [name for name, values in series if _is_category(values)]
     elif isinstance(source, Mapping):
-        columns = {str(name): values for name, values in source.items()}
+        pairs = list(source.items())
+        declared = [name for name, values in pairs if _is_category(values)]
     else:
         raise CaviaError(f"a table is a file, a data frame or a mapping of columns, got {type(source).__name__}")
-    table = {name: _array(values) for name, values in columns.items()}
+    _check_header([str(name) for name, _ in pairs], "the table")
+    table = Table({str(name): _array(str(name), values) for name, values in pairs}, declared=map(str, declared))
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1:
         raise CaviaError(f"the columns of a table must be of one length, got {lengths}")
     return table
-
-
-def column(table: Table, name: str, where: str = "the table") -> np.ndarray:
-    """The column of that name, or an error with the nearest ones."""
-    if name not in table:
-        raise CaviaError(f"{where} has no column {name!r}; {nearest(name, table)}")
-    return table[name]
-
-
-def names(values: np.ndarray, what: str) -> list[str]:
-    """A column of names as text; whole numbers without a point. A missing name is an error with its row."""
-    as_text = labels(values)
-    missing = [row for row, name in enumerate(as_text) if name is None]
-    if missing:
-        raise CaviaError(f"column {what!r} has no value in {_rows(missing)}; every row must name its task")
-    return [str(name) for name in as_text]
-
-
-def labels(values: np.ndarray) -> list[str | None]:
-    """A column as text, None where a value is missing."""
-    return [None if _is_missing(value) else _text(value) for value in values.tolist()]
-
-
-def numbers(values: np.ndarray) -> np.ndarray | None:
-    """A column as float64 with NaN where a value is missing; None if it holds anything but numbers."""
-    if values.dtype.kind in "iuf":
-        return values.astype(np.float64)
-    as_numbers = np.full(len(values), np.nan)
-    for row, value in enumerate(values.tolist()):
-        if _is_missing(value):
-            continue
-        if isinstance(value, bool):
-            return None
-        try:
-            as_numbers[row] = float(value)
-        except (TypeError, ValueError):
-            return None
-    return as_numbers
 
 
 def _read_file(path: Path) -> Table:
@@ -87,21 +107,27 @@ def _read_file(path: Path) -> Table:
 
 
 def _read_csv(path: Path, delimiter: str) -> Table:
+    rows, lines, before = [], [], 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
+            reader = csv.reader(file, delimiter=delimiter)
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(before + 1)
+                before = reader.line_num
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CaviaError(f"cannot read {path} as CSV: {error}") from error
     if not rows:
         raise CaviaError(f"{path} is empty; its first line must name the columns")
-    header = [name.strip() for name in rows[0]]
-    if len(set(header)) < len(header) or not all(header):
-        raise CaviaError(f"{path}: every column needs a name of its own, got {', '.join(header)}")
-    for number, row in enumerate(rows[1:], start=2):
+    header = [_unescaped(name).strip() for name in rows[0]]
+    _check_header(header, str(path))
+    for line, row in zip(lines, rows, strict=True):
         if len(row) != len(header):
-            raise CaviaError(f"{path}: row {number} has {len(row)} values, the header names {len(header)} columns")
+            raise CaviaError(f"{path}, line {line}: {len(row)} values, but the header names {len(header)} columns")
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else [[] for _ in header]
-    return {name: np.array(values, dtype=object) for name, values in zip(header, columns, strict=True)}
+    cells = [np.array([*map(_unescaped, values)], dtype=object) for values in columns]
+    return Table(dict(zip(header, cells, strict=True)), str(path), lines[1:])
 
 
 def _read_parquet(path: Path) -> Table:
@@ -111,30 +137,62 @@ def _read_parquet(path: Path) -> Table:
     except ImportError as error:
         raise CaviaError("Parquet files need pyarrow: pip install 'cavia[tables]'") from error
     try:
-        return read_table(parquet.read_table(path))
+        table = read_table(parquet.read_table(path))
     except (OSError, pyarrow.ArrowException) as error:
-        raise CaviaError(f"{path} is not a Parquet file ({str(error).splitlines()[0]})") from error
+        reason = (str(error).splitlines() or ["it cannot be read"])[0]
+        raise CaviaError(f"{path} is not a Parquet file ({reason})") from error
+    return Table(table, str(path), declared=table.declared)
 
 
-def _array(values: Any) -> np.ndarray:
+def _check_header(header: Sequence[str], where: str) -> None:
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice or not all(header):
+        what = f"{shown_cell(twice[0])} stands twice" if twice else "one has none"
+        raise CaviaError(f"{where}: every column needs a name of its own; {what}")
+    for name in header:
+        _check_text(name, "the name of a column")
+
+
+def _check_text(text: str, where: str) -> None:
+    """Raise if the text cannot be written to a file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); mend the text") from None
+
+
+def _array(name: str, values: Any) -> np.ndarray:
     """One axis of numbers, or of anything as objects."""
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu().numpy()
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if array.ndim != 1:
-        raise CaviaError(f"a column must have one axis, got one of shape {list(array.shape)}")
-    return array
+        raise CaviaError(f"column {name!r} must have one axis, got one of shape {list(array.shape)}")
+    if array.dtype.kind in "iuf":
+        return array
+    cells = array.astype("M8[us]").tolist() if array.dtype.kind == "M" else array.tolist()
+    found = np.empty(len(cells), dtype=object)
+    found[:] = cells
+    if any(not cell.isascii() for cell in cells if isinstance(cell, str)):
+        for row, cell in enumerate(cells):
+            if isinstance(cell, str):
+                _check_text(cell, f"row {row} (counting from 0), column {name!r}")
+    return found
 
 
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING
-    return value is None or (isinstance(value, float) and value != value)
+def _of_series(values: Any) -> Any:
+    """A pandas column as an array, None where a value is missing."""
+    is_plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf"
+    return values.to_numpy() if is_plain else values.to_numpy(dtype=object, na_value=None)
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+def _is_category(values: Any) -> bool:
+    return str(getattr(values, "dtype", "")) == "category"
 
 
-def _rows(rows: list[int]) -> str:
-    """Row numbers as a spreadsheet counts them, with the header as row 1."""
-    shown = ", ".join(str(row + 2) for row in rows[:5])
-    return f"{'rows' if len(rows) > 1 else 'row'} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+def _is_dictionary(kind: Any) -> bool:
+    return str(kind).startswith("dictionary<")
+
+
+def _unescaped(cell: str) -> str:
+    return cell[1:] if ESCAPED.match(cell) else cell

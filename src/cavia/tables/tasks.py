@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, shown
+from cavia.kinds import checked
+from cavia.machine import require_memory
+from cavia.tables.deciding import settled_types
 from cavia.tables.encoding import Encoding, fit_encoding
-from cavia.tables.reading import column, names, read_table
+from cavia.tables.reading import Table, read_table
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily, shape
 from cavia.tasks.splits import split_names
 
@@ -41,6 +44,7 @@ class Tasks(TaskFamily):
     support: int
     query: int
     encoding: Encoding | None = None  # of a table
+    table: Table | None = None
 
     def __init__(
         self,
@@ -55,7 +59,11 @@ class Tasks(TaskFamily):
     ):
         _check_choices(order, too_small)
         self.support = require_at_least("support", support, 1)
-        pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
+        try:
+            pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
+        except TypeError as error:  # a tensor of one number says that it can be listed
+            raise CaviaError(f"tasks must be pairs (x, y), got {shown(tasks)}") from error
+        _check_names([name for name, _ in pairs])
         points = {str(name): _points(str(name), pair) for name, pair in pairs}
         small = {name: len(x) for name, (x, _) in points.items() if len(x) < LEAST}
         if small and too_small == "refuse":
@@ -81,46 +89,53 @@ class Tasks(TaskFamily):
         self.members = {split: torch.tensor([number[n] for n in chosen]) for split, chosen in self.splits.items()}
 
     @classmethod
+    @checked
     def from_table(
         cls,
         table: Any,
         task: str,
-        target: str,
+        target: str | Sequence[str],
         *,
-        inputs: Sequence[str] | None = None,
-        categorical: Sequence[str] = (),
+        inputs: str | Sequence[str] | None = None,
+        number: str | Sequence[str] = (),
+        category: str | Sequence[str] = (),
+        date: str | Sequence[str] = (),
+        problem: str | None = None,
         splits: Sequence[float] | Mapping[str, Sequence[Any]] = SHARES,
         seed: int = 0,
         **options: Any,
     ) -> "Tasks":
         """Tasks from a table with one row per point: a .csv or .parquet file, a pandas or pyarrow table, a mapping.
 
-        task:        the column that says which task a row belongs to.
-        target:      the column to predict: numbers, or classes if it holds text.
-        inputs:      the columns to predict it from, by default all others.
-        categorical: columns of numbers that are categories.
-        options:     support, query, order and too_small, as for `Tasks`.
-        Columns are standardised, or one-hot, by the training tasks (`encoding`); rows without a target are left out.
+        task:    the column that says which task a row belongs to.
+        target:  the column to predict: numbers, or classes if it holds text, or only 0 and 1. Of several, all numbers.
+        inputs:  the columns to predict it from, by default all others.
+        number, category, date: columns whose type is not to be decided by their cells.
+        problem: "classification" or "regression", if the target's type is not to be decided.
+        options: support, query, order and too_small, as for `Tasks`.
+        Numbers are standardised, categories one-hot, dates what a calendar says of them (`encoding`), by the training
+        tasks; rows without a target are left out.
 
         >>> table = {"user": ["a", "a", "b", "b", "c", "c"], "age": [31, 32, 50, 51, 18, 19], "y": [1.0, 2, 3, 4, 5, 6]}
         >>> family = Tasks.from_table(table, task="user", target="y", support=1)
         >>> family.x.shape, family.names
         (torch.Size([6, 1]), ('a', 'b', 'c'))
         """
-        columns = read_table(table)
-        owners = names(column(columns, task), task)
+        rows = read_table(table)
+        settled = settled_types(rows, number, category, date, problem, target)
+        owners = rows.names(task)
         unique = tuple(dict.fromkeys(owners))
         divided = split_names(unique, splits, seed)
         training = set(divided["train"])
-        rows = np.array([name in training for name in owners], dtype=bool)
-        encoding = fit_encoding(columns, task, target, inputs, categorical, rows)
-        x = encoding.encode_inputs(columns)
-        y, known = encoding.encode_targets(columns)
+        in_training = np.array([name in training for name in owners], dtype=bool)
+        encoding = fit_encoding(rows, task, target, inputs, settled, in_training)
+        x = encoding.encode_inputs(rows)
+        y, known = encoding.encode_targets(rows)
         groups = grouped(owners, known)
         family = cls(
             {name: (x[groups[name]], y[groups[name]]) for name in unique}, splits=divided, seed=seed, **options
         )
-        family.encoding = encoding
+        family.encoding, family.table = encoding, rows
         return family
 
     @classmethod
@@ -136,6 +151,7 @@ class Tasks(TaskFamily):
         counts = {split: len(chosen) for split, chosen in self.splits.items()}
         return {"tasks": counts, "points": len(self.x), "order": self.order, "sha256": digest.hexdigest()}
 
+    @checked
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
@@ -151,8 +167,10 @@ class Tasks(TaskFamily):
         if not len(members):
             raise CaviaError(
                 f"no task is in the split {split!r} (of {len(self.names)} tasks); give it a larger share in splits, or "
-                "set validation_tasks=0 to fit without validation"
+                "fit without validation: cavia.Validation(tasks=0)"
             )
+        width = self.x[0].numel() + self.y[0].numel()
+        require_memory(4 * tasks * (support + query) * width, f"a batch with {tasks=}, {support=}, {query=}")
         rounds = -(-tasks // len(members))
         drawn = torch.cat([torch.randperm(len(members), generator=generator) for _ in range(rounds)])
         chosen = members[drawn[:tasks]]
@@ -206,9 +224,7 @@ def _points(name: str, pair: Any) -> tuple[Tensor, Tensor]:
         y = y[:, None]
     if len(x) != len(y):
         raise CaviaError(f"task {name!r} has {len(x)} inputs {shape(x)} but {len(y)} targets {shape(y)}")
-    if not (x.isfinite().all() and y.isfinite().all()):
-        raise CaviaError(f"task {name!r} holds a number that is not finite; leave such points out")
-    return x, y
+    return _finite(name, x), _finite(name, y)
 
 
 def _tensor(name: str, values: Any) -> Tensor:
@@ -218,7 +234,34 @@ def _tensor(name: str, values: Any) -> Tensor:
         raise CaviaError(f"task {name!r} must hold arrays of numbers ({error})") from None
     if tensor.ndim == 0:
         raise CaviaError(f"task {name!r} must hold arrays with one entry per point, got a single number")
-    return tensor.float() if tensor.is_floating_point() else tensor
+    if tensor.is_complex():
+        raise CaviaError(f"task {name!r} must hold real numbers, got {tensor.dtype}")
+    return tensor
+
+
+def _finite(name: str, values: Tensor) -> Tensor:
+    """values [n, ...] in float32 if they are not whole numbers; an error if one is not finite there."""
+    if not values.is_floating_point():
+        return values
+    rounded = values.float()
+    wrong = (~rounded.isfinite()).flatten(1).any(1).nonzero()
+    if len(wrong):
+        point = int(wrong[0])
+        bad = values[point][~rounded[point].isfinite()].flatten()[0].item()
+        raise CaviaError(
+            f"task {name!r} holds a number that is not finite in float32: {bad:g} at point {point}; at most "
+            f"{torch.finfo(torch.float32).max:.1e}; mend it, or leave the point out"
+        )
+    return rounded
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Raise if two names of tasks are the same text, as 1 and "1" are."""
+    seen: dict[str, Any] = {}
+    for name in names:
+        if str(name) in seen:
+            raise CaviaError(f"two tasks have the name {str(name)!r}: {seen[str(name)]!r} and {name!r}")
+        seen[str(name)] = name
 
 
 def _check_alike(points: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -242,5 +285,5 @@ def _check_choices(order: str, too_small: str) -> None:
 
 
 def _listed(small: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{name!r} ({count})" for name, count in list(small.items())[:5])
-    return shown + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+    some = ", ".join(f"{name!r} ({count})" for name, count in list(small.items())[:5])
+    return some + (f" and {len(small) - 5} more" if len(small) > 5 else "")

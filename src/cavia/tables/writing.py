@@ -1,27 +1,60 @@
-"""Predictions as a CSV file."""
+"""CSV files that any program opens, and that `reading` reads back as they were."""
 
 import csv
-import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError
+from cavia.tables.cells import NUMBER
 from cavia.tables.reading import Table
 from cavia.tensor_file import write_atomically
 
 PREDICTION = "prediction"
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # a spreadsheet would compute it
 
 
-def write_predictions(path: Path, table: Table, predictions: list[Any]) -> None:
-    """The table's columns and a further one, `prediction`, row by row, atomically."""
-    if PREDICTION in table:
-        raise CaviaError(f"the table has a column {PREDICTION!r} already; rename it")
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*table, PREDICTION])
-    columns = [["" if value is None else value for value in values.tolist()] for values in table.values()]
-    writer.writerows(zip(*columns, map(_shown, predictions), strict=True))
-    write_atomically(path, file.getvalue().encode())
+def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """A CSV file. Text that a spreadsheet would take for a formula gets an apostrophe in front; `read_table` takes it
+    off again."""
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator="\r\n")
+    for row in (header, *rows):
+        writer.writerow([*map(_escaped, row)])
+    return "".join(lines).encode()
+
+
+def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[Any]]) -> None:
+    """The table's columns and further ones, row by row, atomically.
+
+    predictions: target → its predictions. Of one target the column is "prediction", of more "prediction_<target>".
+    """
+    names = [PREDICTION] if len(predictions) == 1 else [f"{PREDICTION}_{target}" for target in predictions]
+    for name in names:
+        if name in table:
+            raise CaviaError(f"{table.where} has a column {name!r} already; rename it")
+    columns = [[_kept(value) for value in values.tolist()] for values in table.values()]
+    columns += [[_shown(value) for value in values] for values in predictions.values()]
+    write_atomically(path, csv_bytes([*table, *names], zip(*columns, strict=True)))
+
+
+class _Lines(list[str]):
+    """Rows that end with a line feed alone, though a carriage return in a cell is quoted, which csv does not for it."""
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix("\r\n") + "\n")
+
+
+def _escaped(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    is_formula = FORMULA.match(value) and not NUMBER.fullmatch(value.strip(" "))
+    return f"'{value}" if is_formula else value
+
+
+def _kept(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and value != value) else value
 
 
 def _shown(prediction: Any) -> str:

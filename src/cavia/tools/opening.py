@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 from cavia.building import build, find
 from cavia.envs.base import TaskEnv
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, require_at_least, shown
 from cavia.learners.acting import Updates, check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
 from cavia.tasks.batch import TaskFamily
-from cavia.tensor_file import read_object
+from cavia.tensor_file import read_json
 
+MOST = 10**5  # points, episodes or steps of a run
 LATER_RATE = 0.5  # factor of the inner rate after the first update
 
 
@@ -28,7 +29,8 @@ class Trained(NamedTuple):
 def is_policy(path: Path) -> bool:
     """Whether the model was trained in an environment."""
     config = model_file(path).parent / "config.json"
-    return config.exists() and "environment" in read_object(config)
+    there = read_json(config) if config.exists() else None
+    return isinstance(there, dict) and "environment" in there
 
 
 def load_model(path: Path) -> Learner:
@@ -44,16 +46,18 @@ def open_trained(path: Path, root: Path) -> Trained:
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
-    config = read_object(config_file)
+    config = read_json(config_file)
     try:
         name, settings = config["family"]["class"], config["family"]["settings"]
         family = find(TaskFamily, name, str(config_file)).reopen(settings, root)
         support = config["support"] if isinstance(config["support"], list) else [config["support"]]
-        return Trained(load(model), family, sorted(set(support)), config["validation_query"])
+        points = sorted({require_at_least(f"{config_file}: support", number, 0, MOST) for number in support})
+        query = require_at_least(f"{config_file}: validation_query", config["validation_query"], 1, MOST)
+        return Trained(load(model), family, points, query)
     except CaviaError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise CaviaError(f"{config_file} is not the configuration of a training run ({error})") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CaviaError(f"{config_file} is not the configuration of a training run ({shown(str(error))})") from error
 
 
 class TrainedPolicy(NamedTuple):
@@ -69,19 +73,18 @@ def open_policy(path: Path) -> TrainedPolicy:
     """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
-    config = read_object(config_file)
+    config = read_json(config_file)
     try:
         name, settings = config["environment"]["class"], config["environment"]["settings"]
-    except (KeyError, TypeError) as error:
-        raise CaviaError(f"{config_file} is not the run of a policy (no {error}); take one of fig6a … fig7c") from error
-    try:
         env = build(find(TaskEnv, name, str(config_file)), settings, str(config_file))
-        rollouts = require_at_least("rollouts", config["rollouts"], 1)
+        require_at_least(f"{config_file}: horizon", env.horizon, 1, MOST)
+        rollouts = require_at_least(f"{config_file}: rollouts", config["rollouts"], 1, MOST)
         updates = Updates(config["discount"], config["trace"], LATER_RATE)
     except CaviaError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise CaviaError(f"{config_file} is not the configuration of a training run ({error})") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = shown(str(error))
+        raise CaviaError(f"{config_file} is not the run of a policy ({what}); take one of fig6a … fig7c") from error
     check_fits(learner, env)
     assert isinstance(learner, GradientLearner)  # or check_fits raises
     return TrainedPolicy(learner, env, rollouts, updates)

@@ -9,6 +9,7 @@ from cavia.paper.report.palette import METHODS, line_styles
 from tests.paper.report.results import lines, scatter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [lines(), scatter()], ids=["lines", "scatter"])
 def test_svg_is_well_formed_and_the_same_each_time(figure):
     svg = figure_svg(figure, "one")
@@ -17,6 +18,7 @@ def test_svg_is_well_formed_and_the_same_each_time(figure):
     assert "matplotlib.pyplot" not in sys.modules
 
 
+@pytest.mark.slow
 def test_two_figures_on_one_page_share_no_id():
     svgs = [figure_svg(lines(), prefix) for prefix in ("one", "two")]
     first, second = (set(re.findall(r'\bid="([^"]+)"', svg)) for svg in svgs)
@@ -27,6 +29,7 @@ def test_two_figures_on_one_page_share_no_id():
     assert all(rule.startswith("#one ") for rule in re.findall(r"<style[^>]*>([^<]*)</style>", svgs[0]))
 
 
+@pytest.mark.slow
 def test_values_that_diverged_are_marked():
     whole = lines()
     whole["series"][1]["y"] = [0.4, 0.5, 0.6]

@@ -31,6 +31,7 @@ def test_page_shows_numbers_verdicts_claims_and_figures(results, tmp_path):
     assert sorted(path.name for path in index.parent.iterdir()) == ["fig3b.svg", "fig4.svg", "index.html", "report.md"]
 
 
+@pytest.mark.slow
 def test_markdown_shows_the_same(results, tmp_path):
     page = write_report([results], tmp_path / "out").with_name("report.md").read_text()
     for text in (
@@ -43,6 +44,7 @@ def test_markdown_shows_the_same(results, tmp_path):
         assert text in page
 
 
+@pytest.mark.slow
 def test_page_escapes_and_needs_nothing_from_outside(results, tmp_path):
     page = write_report([results], tmp_path / "out").read_text()
     assert "CAVIA is flat &lt;script&gt;" in page
@@ -77,6 +79,7 @@ def test_order_is_the_papers_with_full_before_quick(tmp_path):
     assert page.count("quick budget: expect worse numbers than the paper") == 1
 
 
+@pytest.mark.slow
 def test_figures_of_one_name_get_files_of_their_own(tmp_path):
     for place, budget in (("a", "full"), ("b", "quick"), ("c", "quick")):
         write(tmp_path / place, result("fig3b", budget, figures=[lines()]))

@@ -16,6 +16,7 @@ QUICK: dict[str, Any] = {
 }
 TUNED: dict[str, Any] = {"init": "he", "lr": 2e-3, "cooldown": 0.6, "query": 256, "every": 1000}
 COMMON: dict[str, Any] = {
+    "cells": training.cells,
     "tasks": training.tasks,
     "learner": training.learner,
     "fit": training.fit,
@@ -35,7 +36,6 @@ EXPERIMENTS = (
             "tuned": Table2Settings(**TUNED),
         },
         minutes={"quick": 3, "full": 9600, "tuned": 7000},
-        cells=training.table2_cells,
         measure=training.errors,
         summarise=summary.table2_summary,
         **COMMON,
@@ -46,7 +46,6 @@ EXPERIMENTS = (
         reproduces="Figure 5: completed faces for 10, 100 and 1000 known pixels",
         sets={"quick": FacesSettings(**QUICK), "full": FacesSettings(), "tuned": FacesSettings(**TUNED)},
         minutes={"quick": 2, "full": 4800, "tuned": 3500},
-        cells=training.faces_cells,
         measure=training.faces,
         summarise=summary.faces_summary,
         **COMMON,

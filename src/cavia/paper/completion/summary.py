@@ -1,5 +1,7 @@
 """What the completion experiments show, by the rules of results/claims.md."""
 
+from collections.abc import Iterator
+
 from cavia.paper.completion.training import WAVE_BASIS, CompletionSettings, FacesSettings, Table2Settings
 from cavia.paper.published import TABLE2
 from cavia.paper.schema import CellResult, Claim, PicturePanel, PictureRow, Pictures, Row, Summary, TableCell
@@ -38,7 +40,7 @@ def table2_summary(settings: Table2Settings, results: list[CellResult]) -> Summa
     return {
         "tables": [table(caption, "MSE", 3, "Known pixels", names, rows)],
         "figures": [*curves],
-        "claims": _claims({kind: scores(group, "mse") for kind, group in groups.items()}, columns),
+        "claims": [*_claims({kind: scores(group, "mse") for kind, group in groups.items()}, columns)],
     }
 
 
@@ -60,8 +62,7 @@ def _wave_basis(settings: CompletionSettings) -> str:
     )
 
 
-def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> list[Claim]:
-    claims: list[Claim] = []
+def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> Iterator[Claim]:
     for other in ("MAML", "CNP"):
         pairs = {
             f"{k} {order}": difference(errors["CAVIA", order, k], errors[other, order, k])
@@ -70,28 +71,23 @@ def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> list[
         }
         if pairs:
             won = sum(map(below, pairs.values()))
-            claims.append(
-                {
-                    "claim": f"CAVIA outperforms {other} in most settings.",
-                    "holds": 2 * won > len(pairs),
-                    "evidence": f"{won} of {len(pairs)}; CAVIA − {other} on the same pictures: "
-                    + "; ".join(f"{name}: {text(gap, 4)}" for name, gap in pairs.items()),
-                }
-            )
+            yield {
+                "claim": f"CAVIA outperforms {other} in most settings.",
+                "holds": 2 * won > len(pairs),
+                "evidence": f"{won} of {len(pairs)}; CAVIA − {other} on the same pictures: "
+                + "; ".join(f"{name}: {text(gap, 4)}" for name, gap in pairs.items()),
+            }
     against_paper = {
         f"{k} {order}": (float(errors[WAVE_BASIS, order, k].mean()), TABLE2["CAVIA", order][k])
         for order, k in columns
         if (WAVE_BASIS, order, k) in errors and k in TABLE2["CAVIA", order]
     }
     if against_paper:
-        claims.append(
-            {
-                "claim": "The wave basis, with as many context parameters, beats the paper's CAVIA in every cell.",
-                "holds": all(a < b for a, b in against_paper.values()),
-                "evidence": "; ".join(f"{name}: {a:.4f} against {b:.3f}" for name, (a, b) in against_paper.items()),
-            }
-        )
-    return claims
+        yield {
+            "claim": "The wave basis, with as many context parameters, beats the paper's CAVIA in every cell.",
+            "holds": all(a < b for a, b in against_paper.values()),
+            "evidence": "; ".join(f"{name}: {a:.4f} against {b:.3f}" for name, (a, b) in against_paper.items()),
+        }
 
 
 def faces_summary(settings: FacesSettings, results: list[CellResult]) -> Summary:
@@ -108,17 +104,13 @@ def faces_summary(settings: FacesSettings, results: list[CellResult]) -> Summary
         rows += [{"label": m, "pictures": [first[m, k].probes["completed"][face] for k in shots]} for m in methods]
         return {"title": f"face {face + 1}", "truth": trained[0].probes["truth"][face], "rows": rows}
 
+    seeds = {one["seed"] for one in trained}
     figure: Pictures = {
         "name": "fig5",
         "caption": "Test pictures completed from random pixels: the truth, the known pixels, and each method's "
-        f"completion, by the models of Table 2{_seeds(trained)}.",
+        f"completion, by the models of Table 2{f', seed {min(seeds)} of {len(seeds)}' if len(seeds) > 1 else ''}.",
         "kind": "pictures",
         "columns": [f"{k} pixels" for k in shots],
         "panels": [panel(face) for face in range(len(trained[0].probes["truth"]))],
     }
     return {"figures": [figure], "claims": []}
-
-
-def _seeds(results: list[CellResult]) -> str:
-    seeds = {one["seed"] for one in results}
-    return f", seed {min(seeds)} of {len(seeds)}" if len(seeds) > 1 else ""

@@ -1,9 +1,8 @@
 """What the completion experiments train and measure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,6 +29,8 @@ COMPARED = ("CAVIA", "MAML", "CNP", WAVE_BASIS)
 class CompletionSettings(Settings):
     """The paper's values, where it gives them. Every number of known pixels has a model of its own."""
 
+    known: ClassVar = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
+
     iterations: int = 50_000
     methods: tuple[str, ...] = COMPARED
     shots: tuple[int, ...] = (10, 100, 1000)  # known pixels
@@ -55,11 +56,9 @@ class CompletionSettings(Settings):
     precision: str = "float32"  # of matrix products in training; the wave basis solves systems, always in float32
 
     def __post_init__(self) -> None:
-        known: dict[str, Any] = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
-        self.check(may_be_zero=("cooldown",), **known)
-        for name in ("shots", "query"):
-            value = getattr(self, name)
-            if max(value if isinstance(value, tuple) else (value,)) > PIXELS:
+        super().__post_init__()
+        for name, value, most in (("shots", self.shots, max(self.shots)), ("query", self.query, self.query)):
+            if most > PIXELS:
                 raise CaviaError(f"{name} must be at most {PIXELS}, the pixels of a picture, got {value}")
 
 
@@ -130,16 +129,9 @@ def faces(learner: Learner, family: Completion, settings: FacesSettings, cell: C
     return {"probes": {name: [as_png(picture) for picture in those] for name, those in pictures.items()}}
 
 
-def table2_cells(settings: Table2Settings, seeds: int) -> list[Cell]:
-    return _cells(settings, settings.orders, seeds)
-
-
-def faces_cells(settings: FacesSettings, seeds: int) -> list[Cell]:
-    return _cells(settings, ("random",), seeds)
-
-
-def _cells(settings: CompletionSettings, orders: Sequence[str], seeds: int) -> list[Cell]:
-    """One run for each number of known pixels, as the paper's authors have it."""
+def cells(settings: CompletionSettings, seeds: int) -> list[Cell]:
+    """One run for each number of known pixels, as the paper's authors have it; faces are of random pixels only."""
+    orders = settings.orders if isinstance(settings, Table2Settings) else ("random",)
     return [
         Cell({"method": method, "order": order, "known": known, "seed": seed})
         for order, method, known, seed in product(orders, settings.methods, settings.shots, range(seeds))

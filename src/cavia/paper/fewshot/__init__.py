@@ -1,10 +1,11 @@
 """Table 3 and Omniglot: few-shot classification of pictures (Section 5.2)."""
 
+from functools import partial
 from typing import Any
 
 from cavia.paper.experiment import Experiment
 from cavia.paper.fewshot import summary, training
-from cavia.paper.fewshot.training import FewShotSettings, On
+from cavia.paper.fewshot.training import FewShotSettings
 from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 
 QUICK: dict[str, Any] = {
@@ -36,7 +37,7 @@ EXPERIMENTS = (
         },
         differs="30,000 iterations instead of 60,000, and the outer rate falls to zero over the second half.",
         minutes={"quick": 5, "full": 9000, "tuned": 4500},
-        tasks=On(MINI_IMAGENET).tasks,
+        tasks=partial(training.tasks, MINI_IMAGENET),
         summarise=summary.table3_summary,
         **COMMON,
     ),
@@ -60,7 +61,7 @@ EXPERIMENTS = (
             ),
         },
         minutes={"quick": 5, "full": 2000},
-        tasks=On(OMNIGLOT).tasks,
+        tasks=partial(training.tasks, OMNIGLOT),
         summarise=summary.omniglot_summary,
         **COMMON,
     ),

@@ -1,5 +1,6 @@
 """What the few-shot experiments show, by the rules of results/claims.md."""
 
+from collections.abc import Iterator
 from itertools import product
 
 from cavia.paper.fewshot.training import FewShotSettings
@@ -53,7 +54,7 @@ def _summary(name: str, settings: FewShotSettings, results: list[CellResult], pu
     return {
         "tables": [table(caption, "accuracy", 2, "Task", names, rows, higher=True)],
         "figures": [*_curves(name, results), *_contexts(name, results)],
-        "claims": _context_claims(results),
+        "claims": [*_context_claims(results)],
     }
 
 
@@ -122,84 +123,67 @@ def _contexts(name: str, results: list[CellResult]) -> list[Scatter]:
     return [plane(f"{name}-contexts", caption, shown.probes["plane"], {"task": shown.probes["task"]}, "component")]
 
 
-def _context_claims(results: list[CellResult]) -> list[Claim]:
+def _context_claims(results: list[CellResult]) -> Iterator[Claim]:
     probed = [one for one in results if "agreement" in one.probes]
-    if not probed:
-        return []
     shares = (
         f"{_label(one)} {one['ways']}-way {one['shots']}-shot: {one.probes['agreement']:.0%} "
         f"(by chance {one.probes['chance']:.0%})"
         for one in probed
     )
-    return [
-        {
+    if probed:
+        yield {
             "claim": "The context tells tasks apart: the nearest context is one of the same task, from other pictures, "
             "more than twice as often as by chance.",
             "holds": all(one.probes["agreement"] > 2 * one.probes["chance"] for one in probed),
             "evidence": "; ".join(shares),
         }
-    ]
 
 
-def _learned(accuracies: Scores, ways: int) -> bool:
-    return float(accuracies.mean()) >= 1 / ways + ABOVE_CHANCE
+def _learned(ways: int, *accuracies: Scores) -> bool:
+    return all(float(one.mean()) >= 1 / ways + ABOVE_CHANCE for one in accuracies)
 
 
-def _with_maml(accuracies: dict[Kind, Scores]) -> list[Claim]:
+def _with_maml(accuracies: dict[Kind, Scores]) -> Iterator[Claim]:
     """CAVIA's smallest network beside MAML's: "underperforms MAML (within the confidence intervals)"."""
-    claims: list[Claim] = []
     for (method, filters, ways, shots), ours in accuracies.items():
         theirs = accuracies.get(("MAML", filters, ways, shots))
         is_smallest = filters == min(kind[1] for kind in accuracies)
-        if method != "CAVIA" or theirs is None or not is_smallest:
-            continue
-        if not (_learned(ours, ways) and _learned(theirs, ways)):
+        if method != "CAVIA" or theirs is None or not is_smallest or not _learned(ways, ours, theirs):
             continue
         a, b = estimate(100 * ours), estimate(100 * theirs)
         meet = abs(a["mean"] - b["mean"]) <= (a.get("interval") or 0) + (b.get("interval") or 0)
-        claims.append(
-            {
-                "claim": f"With {filters} filters, {ways}-way {shots}-shot, the intervals of CAVIA and MAML meet.",
-                "holds": meet,
-                "evidence": f"CAVIA {text(a, 2)}, MAML {text(b, 2)}; CAVIA − MAML on the same tasks "
-                f"{text(difference(100 * ours, 100 * theirs), 2)}",
-            }
-        )
-    return claims
+        yield {
+            "claim": f"With {filters} filters, {ways}-way {shots}-shot, the intervals of CAVIA and MAML meet.",
+            "holds": meet,
+            "evidence": f"CAVIA {text(a, 2)}, MAML {text(b, 2)}; CAVIA − MAML on the same tasks "
+            f"{text(difference(100 * ours, 100 * theirs), 2)}",
+        }
 
 
-def _width(accuracies: dict[Kind, Scores]) -> list[Claim]:
+def _width(accuracies: dict[Kind, Scores]) -> Iterator[Claim]:
     """Whether the widest network is better than the narrowest: yes for CAVIA, no for MAML, says the paper."""
-    claims: list[Claim] = []
-    for method, gains in (("CAVIA", True), ("MAML", False)):
-        for ways, shots in dict.fromkeys((kind[2], kind[3]) for kind in accuracies):
-            widths = sorted(kind[1] for kind in accuracies if (kind[0], *kind[2:]) == (method, ways, shots))
-            if len(widths) < 2 or not all(_learned(accuracies[method, width, ways, shots], ways) for width in widths):
-                continue
-            ends = [100 * accuracies[method, width, ways, shots] for width in (widths[-1], widths[0])]
-            gain = difference(ends[0], ends[1])
-            means = (f"{width}: {100 * accuracies[method, width, ways, shots].mean():.2f}" for width in widths)
-            claims.append(
-                {
-                    "claim": f"{method} {'gains' if gains else 'does not gain'} from width, {ways}-way {shots}-shot.",
-                    "holds": above(gain) == gains,
-                    "evidence": f"{', '.join(means)}; widest − narrowest on the same tasks {text(gain, 2)}",
-                }
-            )
-    return claims
+    tasks = dict.fromkeys((kind[2], kind[3]) for kind in accuracies)
+    for (method, gains), (ways, shots) in product((("CAVIA", True), ("MAML", False)), tasks):
+        kinds = sorted(kind for kind in accuracies if (kind[0], *kind[2:]) == (method, ways, shots))
+        if len(kinds) < 2 or not _learned(ways, *(accuracies[kind] for kind in kinds)):
+            continue
+        gain = difference(100 * accuracies[kinds[-1]], 100 * accuracies[kinds[0]])
+        means = (f"{kind[1]}: {100 * accuracies[kind].mean():.2f}" for kind in kinds)
+        yield {
+            "claim": f"{method} {'gains' if gains else 'does not gain'} from width, {ways}-way {shots}-shot.",
+            "holds": above(gain) == gains,
+            "evidence": f"{', '.join(means)}; widest − narrowest on the same tasks {text(gain, 2)}",
+        }
 
 
-def _all_above(results: list[CellResult], least: float) -> list[Claim]:
+def _all_above(results: list[CellResult], least: float) -> Iterator[Claim]:
     """For the easiest task of Omniglot, which every method should solve."""
     trained = _accuracies(results)
     easy = {_kind(one): trained.get(_kind(one)) for one in results if _kind(one)[2:] == (5, 1)}
-    if not easy or _is_synthetic(results):
-        return []
-    shown = {kind: "diverged" if scores is None else f"{scores.mean():.2%}" for kind, scores in easy.items()}
-    return [
-        {
+    if easy and not _is_synthetic(results):
+        shown = {kind: "diverged" if scores is None else f"{scores.mean():.2%}" for kind, scores in easy.items()}
+        yield {
             "claim": f"Every method is above {least:.0%} on 5-way 1-shot tasks of unseen characters.",
             "holds": all(scores is not None and bool(scores.mean() > least) for scores in easy.values()),
             "evidence": "; ".join(f"{kind[0]} ({kind[1]}): {words}" for kind, words in shown.items()),
         }
-    ]

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.paper.experiment import Experiment
 from cavia.paper.policies import summary, training
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
@@ -29,6 +30,12 @@ COMMON: dict[str, Any] = {
     "learner": training.learner,
     "chooses": ("methods", "cavia_lrs", "maml_lrs", "rates"),
 }
+ON_CHEETAH: dict[str, Any] = COMMON | {
+    "sets": {"quick": UpdatesSettings(**QUICK_CHEETAH), "full": UpdatesSettings(**CHEETAH)},
+    "minutes": {"quick": 4, "full": 480},
+    "cells": training.updates_cells,
+    "measure": training.returns,
+}
 NAVIGATION: dict[str, Any] = COMMON | {
     "tasks": training.navigation,
     "differs": "The damping of conjugate gradients is 1e-9, not 1e-5, so that small inner rates can be made up for.",
@@ -39,25 +46,17 @@ EXPERIMENTS = (
         id="fig6a",
         title="HalfCheetah: forward or backward",
         reproduces="Figure 6a: return after 0 to 3 updates, forward and backward",
-        sets={"quick": UpdatesSettings(**QUICK_CHEETAH), "full": UpdatesSettings(**CHEETAH)},
-        minutes={"quick": 4, "full": 480},
-        cells=training.updates_cells,
-        tasks=training.direction,
-        measure=training.returns,
+        tasks=partial(training.cheetah, CheetahDirection),
         summarise=partial(summary.updates_summary, name="fig6a"),
-        **COMMON,
+        **ON_CHEETAH,
     ),
     Experiment(
         id="fig6b",
         title="HalfCheetah: running at a given velocity",
         reproduces="Figure 6b: return after 0 to 3 updates, unseen velocities",
-        sets={"quick": UpdatesSettings(**QUICK_CHEETAH), "full": UpdatesSettings(**CHEETAH)},
-        minutes={"quick": 4, "full": 480},
-        cells=training.updates_cells,
-        tasks=training.velocity,
-        measure=training.returns,
+        tasks=partial(training.cheetah, CheetahVelocity),
         summarise=partial(summary.updates_summary, name="fig6b"),
-        **COMMON,
+        **ON_CHEETAH,
     ),
     Experiment(
         id="fig7a",

@@ -1,22 +1,13 @@
 """What the experiments with policies show, by the rules of results/claims.md."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
-from cavia.paper.showing import cell, curve, iterations, learning_curves, lines, plane, table
-from cavia.paper.statistics import (
-    Scores,
-    above,
-    below,
-    best,
-    difference,
-    estimate,
-    finite,
-    grouped,
-    scores,
-    text,
-)
+from cavia.paper.showing import cell, curve, curve_over_rates, iterations, learning_curves, lines, planes, table
+from cavia.paper.statistics import Scores, above, at_rates, below, best, difference, estimate, scores, text
 
 ACTIONS = {"sampled": "sampled actions", "mean": "mean actions"}
 SMALL = 2.0  # a difference of returns in navigation: a tenth of what adapting gains
@@ -51,7 +42,7 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
     chosen = {
         method: best(groups.values(), higher_is_better=True)
         for method in settings.methods
-        if (groups := grouped(results, lambda one: one["inner_lr"], method=method))
+        if (groups := at_rates(results, method))
     }
     methods = {method: _Method(group, two_tasks=name == "fig6a") for method, group in chosen.items()}
     updates = range(settings.updates + 1)
@@ -67,7 +58,11 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         f"Return on {settings.test_tasks} test tasks, {settings.test_rollouts} episodes of each before each update."
         + (" The tasks are two, both seen in training; the interval is over seeds." if name == "fig6a" else "")
     )
-    series = [_series(method, actions, settings.updates) for method in methods.values() for actions in ACTIONS]
+    series = [
+        curve(f"{method.name}, {words}", updates, [estimate(method.after(n, actions)) for n in updates])
+        for method in methods.values()
+        for actions, words in ACTIONS.items()
+    ]
     labels = ("updates", "return")
     curves = {f"{one['method']}, seed {one['seed']}": one for m in methods.values() for one in m.group}
     return {
@@ -77,16 +72,6 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
             learning_curves(f"{name}-training", "Return on validation tasks after one update.", "return", curves),
         ],
         "claims": [*map(_pays, methods.values()), *_comparison(methods, name, settings.updates)],
-    }
-
-
-def _series(method: _Method, actions: str, updates: int) -> Series:
-    points = [estimate(method.after(n, actions)) for n in range(updates + 1)]
-    return {
-        "label": f"{method.name}, {ACTIONS[actions]}",
-        "x": list(range(updates + 1)),
-        "y": [point["mean"] for point in points],
-        "interval": [point.get("interval") for point in points],
     }
 
 
@@ -126,14 +111,10 @@ def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Cl
 
 def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
     """Return after the last update for every inner rate, each with its own later rate."""
-    series: list[Series] = []
-    for method in ("CAVIA", "MAML"):
-        groups = grouped(results, lambda one: one["inner_lr"], method=method)
-        points = [
-            finite(estimate(_Method(groups[rate]).after(settings.updates))) if rate in groups else None
-            for rate in settings.rates
-        ]
-        series.append(curve(method, settings.rates, points))
+    series = [
+        curve_over_rates(results, method, settings.rates, lambda group: _Method(group).after(settings.updates))
+        for method in ("CAVIA", "MAML")
+    ]
     caption = (
         f"Return after {settings.updates} updates with sampled actions, for policies trained with different inner "
         "learning rates. A cross: it diverged."
@@ -143,14 +124,19 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
 
 
 def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
-    ranges = [_range(one) for one in (ours, theirs)]
+    known = [[y for y in one["y"] if y is not None] for one in (ours, theirs)]
+    ranges = [max(y) - min(y) if len(y) == len(ours["y"]) else math.inf for y in known]  # a rate that diverged: no end
+    listed = [
+        ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
+        for one in (ours, theirs)
+    ]
     top = max((y for y in ours["y"] if y is not None), default=0.0)
     near = [x for x, y in zip(theirs["x"], theirs["y"], strict=True) if y is not None and y >= top - SMALL]
     return [
         {
             "claim": "CAVIA is less sensitive to the inner rate: its returns have a smaller range than MAML's.",
             "holds": ranges[0] < ranges[1],
-            "evidence": f"CAVIA: {_listed(ours)}; MAML: {_listed(theirs)}",
+            "evidence": f"CAVIA: {listed[0]}; MAML: {listed[1]}",
         },
         {
             "claim": f"MAML is competitive, within {SMALL:g} of CAVIA's best return, at rate 0.1 only.",
@@ -158,16 +144,6 @@ def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
             "evidence": f"at {', '.join(f'{rate:g}' for rate in near) or 'none'}; CAVIA's best is {top:.1f}",
         },
     ]
-
-
-def _range(one: Series) -> float:
-    """Of the returns; infinite if a rate diverged."""
-    known = [y for y in one["y"] if y is not None]
-    return max(known) - min(known) if len(known) == len(one["y"]) else float("inf")
-
-
-def _listed(one: Series) -> str:
-    return ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
 
 
 # Figure 7c
@@ -197,16 +173,12 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             ),
         },
     ]
-    figures = []
-    for one in trained:
-        colours = {f"goal, {axis}": [goal[i] for goal in one.probes["goals"]] for i, axis in enumerate("xy")}
-        caption = (
-            f"The two context parameters of {settings.test_tasks} test tasks after {settings.updates} updates, "
-            f"coloured by the position of the goal, seed {one['seed']}."
-        )
-        name = "fig7c" if one is trained[0] else f"fig7c-seed-{one['seed']}"
-        figures.append(plane(name, caption, one.probes["contexts"], colours, "context parameter"))
-    return {"figures": [*figures], "claims": claims}
+
+    def colours(found: Mapping[str, Any]) -> dict[str, list[float]]:
+        return {f"goal, {axis}": [goal[i] for goal in found["goals"]] for i, axis in enumerate("xy")}
+
+    after = f"{settings.updates} updates, coloured by the position of the goal"
+    return {"figures": [*planes("fig7c", after, trained, "contexts", colours)], "claims": claims}
 
 
 def _disentangled(correlations: list[list[float]]) -> tuple[float, float]:

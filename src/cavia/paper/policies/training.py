@@ -1,9 +1,7 @@
 """What the experiments with policies train and measure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -11,13 +9,13 @@ from cavia.envs.base import TaskEnv
 from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError
-from cavia.evaluation.evaluate import LIKELIEST, RETURN, Evaluation, evaluate
+from cavia.evaluation.evaluate import LIKELIEST, RETURN, evaluate
 from cavia.evaluation.probes import axis_alignment, linear_r2
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
 from cavia.models.mlp import INITS
 from cavia.models.policy import GaussianPolicy
-from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.experiment import Cell, Data, Settings, cells_of
 from cavia.paper.methods import METHODS
 
 COMPARED = ("CAVIA", "MAML", "CAVIA (first order)", "MAML (first order)")
@@ -29,6 +27,8 @@ class PolicySettings(Settings):
 
     The paper's limit of the KL divergence, 1e-2, is a mean over the numbers of an action; ours is of their sum.
     """
+
+    known: ClassVar = {"init": INITS, "methods": COMPARED}
 
     iterations: int = 500
     tasks_per_batch: int = 20
@@ -53,10 +53,6 @@ class PolicySettings(Settings):
     test_rollouts: int = 20
     updates: int = 2
     later_rates: tuple[float, ...] = (1.0, 0.5, 0.25)  # factors of the inner rate after the first update in testing
-
-    def __post_init__(self) -> None:
-        known: dict[str, Any] = {"init": INITS, "methods": COMPARED}
-        self.check(**known)
 
 
 @dataclass(frozen=True)
@@ -90,12 +86,10 @@ def navigation(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
     return Navigation(horizon=settings.horizon)
 
 
-def direction(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
-    return CheetahDirection(horizon=settings.horizon, threads=torch.get_num_threads())
-
-
-def velocity(settings: PolicySettings, cell: Cell, data: Data) -> TaskEnv:
-    return CheetahVelocity(horizon=settings.horizon, threads=torch.get_num_threads())
+def cheetah(
+    kind: type[CheetahDirection | CheetahVelocity], settings: PolicySettings, cell: Cell, data: Data
+) -> TaskEnv:
+    return kind(horizon=settings.horizon, threads=torch.get_num_threads())
 
 
 def learner(settings: PolicySettings, cell: Cell, env: TaskEnv) -> Learner:
@@ -113,68 +107,52 @@ def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) ->
     """
     found: dict[str, list[list[float]]] = {}
     for rate in settings.later_rates:
-        sampled, mean = _returns(learner, env, settings, rate, "test", RETURN, LIKELIEST)
-        (validated,) = _returns(learner, env, settings, rate, "val", RETURN)
+        sampled, mean = evaluate(learner, env, **_how(settings, rate), metric=[RETURN, LIKELIEST])
+        validated = evaluate(learner, env, **_how(settings, rate), split="val", metric=RETURN)
         for name, one in (("sampled", sampled), ("mean", mean), ("validation", validated)):
             found[f"{name} {rate:g}"] = one.scores.tolist()
     return {"scores": found}
 
 
-def _returns(
-    learner: Learner, env: TaskEnv, settings: PolicySettings, later_rate: float, split: str, *metrics: str
-) -> list[Evaluation]:
-    return evaluate(
-        learner,
-        env,
-        settings.test_tasks,
-        support=settings.test_rollouts,
-        steps=settings.updates,
-        split=split,
-        metric=list(metrics),
-        updates=Updates(settings.discount, settings.trace, later_rate),
-    )
+def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
+    """Arguments of `evaluate`."""
+    updates = Updates(settings.discount, settings.trace, later_rate)
+    sizes = {"tasks": settings.test_tasks, "support": settings.test_rollouts, "steps": settings.updates}
+    return {**sizes, "updates": updates}
 
 
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
     """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
-    (found,) = _returns(learner, env, settings, settings.later_rates[0], "test", RETURN)
+    found = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
     assert found.adapted is not None
     assert found.tasks is not None
     context, goals = found.adapted.context, found.tasks
-    return {
-        "scores": {"sampled": found.scores.tolist()},
-        "probes": {
-            "contexts": context.tolist(),
-            "goals": goals.tolist(),
-            "r2": linear_r2(context, goals).tolist(),
-            "alignment": axis_alignment(context, goals).tolist(),
-        },
+    probes = {
+        "contexts": context.tolist(),
+        "goals": goals.tolist(),
+        "r2": linear_r2(context, goals).tolist(),
+        "alignment": axis_alignment(context, goals).tolist(),
     }
+    return {"scores": {"sampled": found.scores.tolist()}, "probes": probes}
 
 
 # Cells
 
 
-def _cells(seeds: int, *kinds: tuple[str, int, Iterable[float]]) -> list[Cell]:
-    """A cell for each method, rate and seed."""
-    return [
-        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
-        for method, context, rates in kinds
-        for rate, seed in product(rates, range(seeds))
-    ]
-
-
 def updates_cells(settings: UpdatesSettings, seeds: int) -> list[Cell]:
-    kinds = [
-        (name, settings.context, settings.cavia_lrs) if METHODS[name].context else (name, 0, settings.maml_lrs)
-        for name in settings.methods
+    rates = {True: settings.cavia_lrs, False: settings.maml_lrs}
+    return [
+        cell
+        for method in settings.methods
+        for adapts in [METHODS[method].context]  # the context; otherwise there is none
+        for cell in cells_of(seeds, method, [settings.context if adapts else 0], rates[adapts])
     ]
-    return _cells(seeds, *kinds)
 
 
 def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", settings.context, settings.rates), ("MAML", 0, settings.rates))
+    ours = cells_of(seeds, "CAVIA", [settings.context], settings.rates)
+    return ours + cells_of(seeds, "MAML", [0], settings.rates)
 
 
 def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", settings.context, [settings.cavia_lr]))
+    return cells_of(seeds, "CAVIA", [settings.context], [settings.cavia_lr])

@@ -2,9 +2,9 @@
 
 import io
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from cavia.paper.report.axes import label_axes
 from cavia.paper.report.palette import line_styles
 from cavia.paper.report.picture_figures import pictures_svg
 from cavia.paper.schema import Curves, Lines, Panel, Pictures, Scatter, Series
@@ -78,12 +78,39 @@ def _draw_lines(drawn: "Figure", figure: Lines) -> None:
         if None in series["y"]:
             _mark_diverged(axes, series, style["color"], row=diverged)
             diverged += 1
-    label_axes(axes, figure)
+    _label_axes(axes, figure)
     if diverged:
         axes.plot([], [], "x", color=_INK, markersize=5, label="diverged")
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         drawn.legend(handles, labels, loc="outside upper center", ncols=_legend_columns(labels))
+
+
+def _label_axes(axes: "Axes", figure: Lines) -> None:
+    """Give the axes the figure's labels and scales, with ticks as plain numbers: 0.01, not a power of ten."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel=figure["x_label"], ylabel=figure["y_label"])
+    x = [value for series in figure["series"] for value in series["x"]]
+    y = [value for series in figure["series"] for value in series["y"] if value is not None]
+    if all(float(value).is_integer() for value in x):
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+    # A log axis needs a positive value somewhere: a figure in which all diverged has none.
+    if figure["x_scale"] == "log" and max(x, default=0) > 0:
+        _make_log(axes.xaxis, axes.set_xscale)
+    if figure["y_scale"] == "log" and max(y, default=0) > 0:
+        _make_log(axes.yaxis, axes.set_yscale)
+
+
+def _make_log(axis: Any, set_scale: Callable[[str], None]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    set_scale("log")
+    low, high = axis.get_view_interval()
+    few_decades = high / low < 100
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few_decades else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("e-0", "e-").replace("e+0", "e")))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _legend_columns(labels: list[str]) -> int:

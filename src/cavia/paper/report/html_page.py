@@ -1,14 +1,13 @@
 """The report as one HTML page that needs nothing else: no script, no font and no picture from outside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
 from cavia.evaluation.verdict import MEANING
-from cavia.paper.report.html_table import html_table
 from cavia.paper.report.sections import PAGE_TITLE, PAPER, Drawing, Section
-from cavia.paper.report.tables import NOTHING
-from cavia.paper.schema import Claim, Result
+from cavia.paper.report.tables import NOTHING, number, reading_key
+from cavia.paper.schema import Claim, ResultTable, Row, TableCell
 
 
 def html_page(sections: Sequence[Section]) -> str:
@@ -86,41 +85,69 @@ def _section(section: Section) -> str:
     parts = [
         f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',
-        _warning(section),
-        *(_figure(drawing) for drawing in section.drawings if drawing.opens),
-        *map(html_table, result.get("tables", [])),
-        *(_figure(drawing) for drawing in section.drawings if not drawing.opens),
-        _claims(result.get("claims", [])),
-        _details(section),
-        *map(_other, section.others),
+        *_body(section),
     ]
-    return f'<section id="{section.anchor}">\n{_joined(part for part in parts if part)}\n</section>'
+    for other in section.others:  # the same experiment with other sets of settings
+        budget = other.result["budget"]
+        words = "The paper's settings, to the letter" if budget == "full" else f"Settings: {budget}"
+        parts += [f'<h3 id="{other.anchor}">{words}</h3>', *_body(other)]
+    return f'<section id="{section.anchor}">\n{_joined(parts)}\n</section>'
 
 
-def _other(section: Section) -> str:
-    """The same experiment with another set of settings."""
-    result = section.result
-    parts = [
-        f'<h3 id="{section.anchor}">{_set_in_words(result)}</h3>',
-        _warning(section),
-        *map(html_table, result.get("tables", [])),
-        *map(_figure, section.drawings),
-        _claims(result.get("claims", [])),
-        _details(section),
-    ]
-    return _joined(part for part in parts if part)
-
-
-def _warning(section: Section) -> str:
-    return f'<p class="warning" role="note">{escape(section.warning)}</p>' if section.warning else ""
-
-
-def _set_in_words(result: Result) -> str:
-    return "The paper's settings, to the letter" if result["budget"] == "full" else f"Settings: {result['budget']}"
+def _body(section: Section) -> Iterator[str]:
+    if section.warning:
+        yield f'<p class="warning" role="note">{escape(section.warning)}</p>'
+    yield from (_figure(drawing) for drawing in section.drawings if drawing.opens)
+    yield from map(_table, section.result.get("tables", []))
+    yield from (_figure(drawing) for drawing in section.drawings if not drawing.opens)
+    if claims := section.result.get("claims"):
+        yield f'<h3>Claims</h3>\n<ul class="claims">\n{_joined(map(_claim, claims))}\n</ul>'
+    rows = _joined(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in section.details)
+    yield (
+        "<details>\n<summary>How it was made: command, settings, machine, time</summary>\n"
+        f"<pre><code>{escape(section.result['command'])}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
+    )
 
 
 def _pill(budget: str, noun: str = "") -> str:
     return f'<span class="budget {budget}">{budget}{noun}</span>'
+
+
+def _table(table: ResultTable) -> str:
+    """The table with its caption and the way to read it; it scrolls sideways where the window is narrow."""
+    columns = "".join(f'<th scope="col">{escape(column)}</th>' for column in table["columns"])
+    rows = "\n".join(_row(row, table["digits"]) for row in table["rows"])
+    return f"""<figure class="table">
+<figcaption>{escape(table["caption"])} <small>{escape(reading_key(table))}</small></figcaption>
+<div class="wide" tabindex="0"><table class="numbers">
+<thead>
+<tr><td></td><th colspan="{max(1, len(table["columns"]))}" scope="colgroup">{escape(table["column_title"])}</th></tr>
+<tr><td></td>{columns}</tr>
+</thead>
+<tbody>
+{rows}
+</tbody>
+</table></div>
+</figure>"""
+
+
+def _row(row: Row, digits: int) -> str:
+    cells = "".join(_cell(cell, digits) for cell in row["cells"])
+    theirs = '<span class="theirs">paper</span>' if any(cell and cell["paper"] for cell in row["cells"]) else ""
+    return f'<tr><th scope="row">{escape(row["label"])}{theirs}</th>{cells}</tr>'
+
+
+def _cell(cell: TableCell | None, digits: int) -> str:
+    if cell is None:
+        return f'<td class="nothing">{NOTHING}</td>'
+    parts = [f'<span class="ours">{number(cell["ours"], digits)}</span>']
+    if cell["paper"] is not None:
+        parts.append(f'<span class="theirs">{number(cell["paper"], digits)}</span>')
+    if verdict := cell.get("verdict"):
+        parts.append(f'<span class="badge {verdict}">{verdict}</span>')
+    if note := cell.get("note"):
+        parts.append(f'<span class="note">{escape(note)}</span>')
+    return f"<td>{''.join(parts)}</td>"
 
 
 def _figure(drawing: Drawing) -> str:
@@ -129,26 +156,11 @@ def _figure(drawing: Drawing) -> str:
     return f'<figure>\n<div class="card">{svg.strip()}</div>\n<figcaption>{caption}</figcaption>\n</figure>'
 
 
-def _claims(claims: Sequence[Claim]) -> str:
-    if not claims:
-        return ""
-    items = _joined(map(_claim, claims))
-    return f'<h3>Claims</h3>\n<ul class="claims">\n{items}\n</ul>'
-
-
 def _claim(claim: Claim) -> str:
     mark, words, kind = ("✓", "holds", "holds") if claim["holds"] else ("✗", "does not hold", "fails")
     return (
         f'<li class="{kind}"><span class="mark" aria-hidden="true">{mark}</span><div>{escape(claim["claim"])} '
         f'<span class="outcome">{words}</span><div class="evidence">{escape(claim["evidence"])}</div></div></li>'
-    )
-
-
-def _details(section: Section) -> str:
-    rows = _joined(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in section.details)
-    return (
-        "<details>\n<summary>How it was made: command, settings, machine, time</summary>\n"
-        f"<pre><code>{escape(section.result['command'])}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
     )
 
 

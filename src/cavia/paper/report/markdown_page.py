@@ -19,8 +19,10 @@ def _summary(sections: Sequence[Section]) -> str:
     lines = ["| experiment | reproduces | budget | cells | claims |", "| --- | --- | --- | --- | --- |"]
     for section in sections:
         result = section.result
-        texts = [result["experiment"], section.reproduces, result["budget"]]
-        texts += [section.verdicts_in_words or NOTHING, section.claims_in_words or NOTHING]
+        counts = section.verdicts
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING) if counts else NOTHING
+        texts = [result["experiment"], section.reproduces, result["budget"], verdicts]
+        texts.append(section.claims_in_words or NOTHING)
         lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
     return "\n".join(lines)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cavia.evaluation.verdict import MEANING
 from cavia.paper.report.figures import figure_svg
 from cavia.paper.schema import Result
 
@@ -61,12 +60,6 @@ class Section:
         """How many cells of its tables are within, better and short."""
         cells = (cell for table in self.result.get("tables", []) for row in table["rows"] for cell in row["cells"])
         return Counter(verdict for cell in cells if cell and (verdict := cell.get("verdict")))
-
-    @property
-    def verdicts_in_words(self) -> str:
-        """`11 within, 2 better, 0 short`, or nothing if no cell has a verdict."""
-        counts = self.verdicts
-        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING) if counts else ""
 
     @property
     def claims_in_words(self) -> str:

@@ -3,7 +3,6 @@
 import math
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from cavia.paper.schema import CellResult
@@ -33,9 +32,7 @@ class Display:
             self._all = self._bars.add_task(self._experiment, total=self._total, completed=self._finished, text="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bars:
             self._bars.stop()
 

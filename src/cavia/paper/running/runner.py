@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from cavia.errors import CaviaError, shown
 from cavia.machine import cores
 from cavia.paper.catalogue import find
-from cavia.paper.experiment import Experiment, Settings
+from cavia.paper.experiment import Settings
 from cavia.paper.running.cells import Order, read_result, run_cells
 from cavia.paper.running.display import Display
 from cavia.paper.schema import CellResult, Result
@@ -28,15 +29,16 @@ def run(order: Order) -> Result:
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
         run_cells([(order, cell) for cell in open_cells], order.jobs, display)
     results = [one for cell in cells if (one := read_result(order, cell))]
-    result = sum_up(order, experiment, settings, results)
+    result = sum_up(order, settings, results)
     write_json(order.out / "result.json", result)
     return result
 
 
-def sum_up(order: Order, experiment: Experiment[Any], settings: Settings, results: list[CellResult]) -> Result:
+def sum_up(order: Order, settings: Settings, results: list[CellResult]) -> Result:
     """What the results of the cells show, and how they were made."""
     from cavia import __version__
 
+    experiment = find(order.experiment)
     result: Result = {
         "format": 1,
         "experiment": experiment.id,
@@ -60,7 +62,11 @@ def sum_up(order: Order, experiment: Experiment[Any], settings: Settings, result
     }
     if order.set == "tuned":
         result["differs"] = experiment.differs
-    result.update(experiment.summarise(settings, results))  # type: ignore[typeddict-item]  # a part of a Result
+    try:
+        result.update(experiment.summarise(settings, results))  # type: ignore[typeddict-item]  # a part of a Result
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {shown(str(error))}"
+        raise CaviaError(f"{order.out / 'cells'} cannot be summed up ({what}); --remeasure measures again") from error
     return result
 
 

@@ -1,12 +1,13 @@
 """What the sine experiments show, by the rules of results/claims.md."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from cavia.paper.published import TABLE1
 from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Row, Series, Summary
-from cavia.paper.showing import cell, curve, lines, plane, table
+from cavia.paper.showing import cell, curve, curve_over_rates, lines, planes, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
-from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
+from cavia.paper.statistics import at_rates, below, best, difference, estimate, scores, text
 
 MSE = "mse"
 BEYOND = 10  # times the error before any step: off the scale
@@ -14,13 +15,12 @@ SMOOTH = 0.8  # R²
 WITHIN = (1.5, 2.0)  # times its best error: where a method performs well; the second is the first version's
 
 
-def _best_rate(results: list[CellResult], method: str, context: int) -> list[CellResult]:
-    """The results, one per seed, of the rate with the best mean validation score; rates that diverged are out."""
-    return best(grouped(results, lambda one: one["inner_lr"], method=method, context=context).values())
-
-
 def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summary:
-    groups = {(m, size): _best_rate(results, m, size) for m in ("CAVIA", "MAML") for size in settings.contexts}
+    groups = {
+        (method, size): best(at_rates(results, method, context=size).values())
+        for method in ("CAVIA", "MAML")
+        for size in settings.contexts
+    }
 
     def shown(method: str, size: int):  # type: ignore[no-untyped-def]
         group = groups[method, size]
@@ -47,40 +47,28 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
     tuned = f"the best of {rates} on validation tasks" if len(settings.maml_lrs) > 1 else rates
     caption = f"Test MSE after one gradient step. MAML's inner rate is {tuned}; CAVIA's is the paper's, 1."
     columns = [str(size) for size in settings.contexts]
+    few = [groups["CAVIA", size] for size in settings.contexts if 2 <= size <= 5]
+    fitted = [group[0] for group in few if group and "curves" in group[0].probes]
     return {
         "tables": [table(caption, "MSE", 2, "Number of additional input parameters", columns, rows)],
-        "figures": [*_curves(groups)],
+        "figures": [_curves(one) for one in fitted[-1:]],
         "claims": [claim],
     }
 
 
-def _curves(groups: dict[tuple[str, int], list[CellResult]]) -> list[Curves]:
-    """Some test curves, fitted by CAVIA with the most context parameters of two to five."""
-    fitted = [
-        group[0]
-        for (method, size), group in groups.items()
-        if method == "CAVIA" and 2 <= size <= 5 and group and "curves" in group[0].probes
-    ]
-    if not fitted:
-        return []
+def _curves(one: CellResult) -> Curves:
+    """Some test curves and how they were fitted."""
     panels: list[CurvePanel] = [
         {"title": f"unseen curve {number}", **curve}  # type: ignore[typeddict-item]  # as it was measured
-        for number, curve in enumerate(fitted[-1].probes["curves"], 1)
+        for number, curve in enumerate(one.probes["curves"], 1)
     ]
     caption = (
-        f"CAVIA with {fitted[-1]['context']} context parameters on curves that it has never seen: ten known points, "
+        f"CAVIA with {one['context']} context parameters on curves that it has never seen: ten known points, "
         "and the prediction before and after one gradient step on the context."
     )
-    return [
-        {
-            "name": "table1-curves",
-            "caption": caption,
-            "kind": "curves",
-            "x_label": "x",
-            "y_label": "y",
-            "panels": panels,
-        }
-    ]
+    return {
+        "name": "table1-curves", "caption": caption, "kind": "curves", "x_label": "x", "y_label": "y", "panels": panels,
+    }  # fmt: skip
 
 
 # Figure 3a
@@ -88,10 +76,9 @@ def _curves(groups: dict[tuple[str, int], list[CellResult]]) -> list[Curves]:
 
 def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary:
     """CAVIA, and MAML at each of its rates; the one that validates best after one step is the rival."""
-    ours, rival = (_best_rate(results, method, settings.context) for method in ("CAVIA", "MAML"))
-    rates = grouped(results, lambda one: one["inner_lr"], method="MAML")
-    others = [group for group in rates.values() if group is not rival and group != rival]
-    groups = [group for group in (ours, rival, *others) if group]
+    of_maml = list(at_rates(results, "MAML").values())
+    ours, rival = best(at_rates(results, "CAVIA").values()), best(of_maml)
+    groups = [group for group in (ours, rival, *(group for group in of_maml if group is not rival)) if group]
     caption = (
         f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. Of MAML's "
         "rates, the one that validates best after one step comes first. A cross at the top: more than "
@@ -105,13 +92,8 @@ def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary
 def _step_series(settings: StepsSettings, group: list[CellResult]) -> Series:
     """The error after each number of steps; null where it is off the scale."""
     points = [estimate(scores(group, MSE, step)) for step in range(settings.steps + 1)]
-    seen = [point["mean"] <= BEYOND * points[0]["mean"] for point in points]
-    return {
-        "label": f"{group[0]['method']} (inner rate {group[0]['inner_lr']:g})",
-        "x": list(range(len(points))),
-        "y": [point["mean"] if ok else None for point, ok in zip(points, seen, strict=True)],
-        "interval": [point.get("interval") if ok else None for point, ok in zip(points, seen, strict=True)],
-    }
+    seen = [point if point["mean"] <= BEYOND * points[0]["mean"] else None for point in points]
+    return curve(f"{group[0]['method']} (inner rate {group[0]['inner_lr']:g})", range(len(points)), seen)
 
 
 def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[CellResult]) -> list[Claim]:
@@ -153,53 +135,35 @@ def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[Ce
 
 
 def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
-    series: list[Series] = []
-    for method in dict.fromkeys(one["method"] for one in results):
-        groups = grouped(results, lambda one: one["inner_lr"], method=method)
-        points = [finite(estimate(scores(groups[rate], MSE, 1))) if rate in groups else None for rate in settings.rates]
-        series.append(curve(method, settings.rates, points))
-    ours, *others = series
-    claims: list[Claim] = []
-    for factor in WITHIN:
-        rule = f"within {factor:g} times its best error"
-        good = {one["label"]: _good(one, factor) for one in series}
-        claims.append(
-            {
-                "claim": f"CAVIA is robust to the inner rate: {rule} over the whole range.",
-                "holds": len(good["CAVIA"]) == len(settings.rates),
-                "evidence": f"at {_listed(good['CAVIA'])}; errors: {_errors(ours)}",
-            }
-        )
-        claims += [
-            {
-                "claim": f"{other['label']} performs well, {rule}, at fewer rates.",
-                "holds": len(good[other["label"]]) < len(good["CAVIA"]),
-                "evidence": f"at {_listed(good[other['label']])}; errors: {_errors(other)}",
-            }
-            for other in others
-        ]
+    series = [
+        curve_over_rates(results, method, settings.rates, lambda group: scores(group, MSE, 1))
+        for method in dict.fromkeys(one["method"] for one in results)
+    ]
+    claims = [claim for factor in WITHIN for claim in _rates_claims(series, factor)]
     caption = "Test MSE after training with different inner learning rates. A cross at the top: it diverged."
     labels = ("inner learning rate", "MSE")
     return {"figures": [lines("fig3b", caption, labels, series, "log", "log")], "claims": claims}
 
 
-def _good(one: Series, factor: float) -> list[float]:
-    """The rates at which a method is within so many times its own best error."""
-    least = min((y for y in one["y"] if y is not None), default=0.0)
-    return [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
-
-
-def _listed(rates: list[float]) -> str:
-    return ", ".join(f"{rate:g}" for rate in rates) or "none"
-
-
-def _errors(one: Series) -> str:
-    """From the smallest rate on."""
-    return ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])
+def _rates_claims(series: list[Series], factor: float) -> Iterator[Claim]:
+    """At how many rates CAVIA, and then each other method, is within so many times its own best error."""
+    rule, of_cavia = f"within {factor:g} times its best error", 0
+    for one in series:
+        least = min((y for y in one["y"] if y is not None), default=0.0)
+        good = [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
+        errors = ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])  # from the smallest rate on
+        evidence = f"at {', '.join(f'{rate:g}' for rate in good) or 'none'}; errors: {errors}"
+        if one is series[0]:
+            of_cavia = len(good)
+            claim = f"CAVIA is robust to the inner rate: {rule} over the whole range."
+            yield {"claim": claim, "holds": of_cavia == len(one["x"]), "evidence": evidence}
+        else:
+            claim = f"{one['label']} performs well, {rule}, at fewer rates."
+            yield {"claim": claim, "holds": len(good) < of_cavia, "evidence": evidence}
 
 
 def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
-    groups = grouped(results, lambda one: one["inner_lr"], method="CAVIA")
+    groups = at_rates(results, "CAVIA")
     of_seeds = ([one.probes["norm"] for one in groups.get(rate, [])] for rate in settings.rates)
     norms = [sum(each) / len(each) if each and None not in each else None for each in of_seeds]
     known = [value for value in norms if value is not None]
@@ -229,13 +193,6 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             for one in trained
         ),
     }
-    figures = []
-    for one in trained:
-        colours = {name: one.probes[name] for name in ("amplitude", "phase")}
-        caption = (
-            f"The two context parameters of {len(one.probes['context'])} test tasks after {settings.steps} gradient "
-            f"steps, seed {one['seed']}."
-        )
-        name = "fig4" if one is trained[0] else f"fig4-seed-{one['seed']}"
-        figures.append(plane(name, caption, one.probes["context"], colours, "context parameter"))
+    after = f"{settings.steps} gradient steps"
+    figures = planes("fig4", after, trained, "context", lambda found: {name: found[name] for name in found["r2"]})
     return {"figures": [*figures], "claims": [claim]}

@@ -1,8 +1,6 @@
 """What the sine experiments train and measure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import torch
@@ -11,7 +9,7 @@ from cavia.evaluation.evaluate import evaluate
 from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
 from cavia.learners.base import Learner
 from cavia.models.mlp import MLP
-from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.experiment import Cell, Data, Settings, cells_of
 from cavia.paper.methods import METHODS
 from cavia.tasks.batch import TaskBatch, seeded_generator
 from cavia.tasks.sine import Sine
@@ -38,9 +36,6 @@ class SineSettings(Settings):
     test_tasks: int = 1000
     test_points: int = 100
     steps: int = 1  # in testing; training takes one
-
-    def __post_init__(self) -> None:
-        self.check(may_be_zero=("contexts",))
 
 
 @dataclass(frozen=True)
@@ -124,31 +119,24 @@ def _test_tasks(learner: Learner, family: Sine, settings: SineSettings) -> TaskB
 # Cells
 
 
-def _cells(seeds: int, *kinds: tuple[str, Iterable[int], Iterable[float]]) -> list[Cell]:
-    """A cell for each method, context size, rate and seed."""
-    return [
-        Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
-        for method, sizes, rates in kinds
-        for context, rate, seed in product(sizes, rates, range(seeds))
-    ]
-
-
 def table1_cells(settings: Table1Settings, seeds: int) -> list[Cell]:
     with_context = [size for size in settings.contexts if size > 0]
-    return _cells(seeds, ("CAVIA", with_context, [CAVIA_LR]), ("MAML", settings.contexts, settings.maml_lrs))
+    ours = cells_of(seeds, "CAVIA", with_context, [CAVIA_LR])
+    return ours + cells_of(seeds, "MAML", settings.contexts, settings.maml_lrs)
 
 
 def steps_cells(settings: StepsSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", [settings.context], [CAVIA_LR]), ("MAML", [settings.context], settings.maml_lrs))
+    ours = cells_of(seeds, "CAVIA", [settings.context], [CAVIA_LR])
+    return ours + cells_of(seeds, "MAML", [settings.context], settings.maml_lrs)
 
 
 def rates_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, *((method, [settings.context], settings.rates) for method in COMPARED))
+    return [cell for method in COMPARED for cell in cells_of(seeds, method, [settings.context], settings.rates)]
 
 
 def norms_cells(settings: RatesSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", [settings.context], settings.rates))
+    return cells_of(seeds, "CAVIA", [settings.context], settings.rates)
 
 
 def embedding_cells(settings: EmbeddingSettings, seeds: int) -> list[Cell]:
-    return _cells(seeds, ("CAVIA", [2], [CAVIA_LR]))
+    return cells_of(seeds, "CAVIA", [2], [CAVIA_LR])

@@ -1,0 +1,88 @@
+"""The values of a whole column: numbers, dates or labels; a cell that is none is an error that names it."""
+
+from datetime import datetime
+
+import numpy as np
+
+from cavia.errors import CaviaError
+from cavia.tables.cells import as_date, as_number, as_text, canonical, is_missing
+from cavia.tables.reading import Table
+
+MOST = 1e100  # of a number: its square is still one
+MOST_DEVIATIONS = 1e9  # from the training mean: a network in float32 computes with it
+
+
+def numbers(table: Table, name: str) -> np.ndarray:
+    """A column as float64 [rows], NaN where a value is missing; an error that names a cell that is no number."""
+    values = table.column(name)
+    if values.dtype.kind in "iuf":
+        found = values.astype(np.float64)
+    else:
+        found = np.full(len(values), np.nan)
+        for row, value in enumerate(values.tolist()):
+            if not is_missing(value):
+                number = as_number(value)
+                if number is None:
+                    raise CaviaError(f"{table.cell(row, name)} is not a number")
+                found[row] = number
+    large = np.flatnonzero(np.abs(found) > MOST)
+    if len(large):
+        raise CaviaError(
+            f"{table.cell(large[0], name)} is too large a number, at most {MOST:g} can be "
+            "computed with; mend it, or leave it empty if it is missing"
+        )
+    return found
+
+
+def dates(table: Table, name: str) -> list[datetime | None]:
+    """A column as dates, None where one is missing; an error that names a cell that is none."""
+    found: list[datetime | None] = []
+    for row, value in enumerate(table.column(name).tolist()):
+        date = None if is_missing(value) else as_date(value, compact=True)
+        if date is None and not is_missing(value):
+            example = "2024-03-31 or 2024-03-31 17:45"
+            raise CaviaError(f"{table.cell(row, name)} is not a date like {example}")
+        found.append(date)
+    return found
+
+
+def labels(values: np.ndarray) -> list[str | None]:
+    """A column as text, None where a value is missing; 1, 1.0 and "1.0" are the same."""
+    return [None if is_missing(value) else canonical(as_text(value)) for value in values.tolist()]
+
+
+def spread(present: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of numbers [n]; 1 if they are all equal."""
+    low, high = float(present.min()), float(present.max())
+    if low == high:
+        return low, 1.0
+    scale = float(present.std())
+    if scale < 1e-100:  # the squares of such numbers are zero
+        size = max(abs(low), abs(high))
+        scale = float((present / size).std() * size)
+    return float(present.mean()), scale or high - low
+
+
+def check_resolution(
+    table: Table, name: str, values: np.ndarray, present: np.ndarray, mean: float, scale: float
+) -> None:
+    """Raise if a few numbers are so large that float32 cannot tell most of the others apart."""
+    unique = np.unique(values[present])
+    _, counts = np.unique(((unique - mean) / scale).astype(np.float32), return_counts=True)
+    if len(unique) > 2 and 2 * counts.max() >= len(unique):
+        far = np.where(present, np.abs(values - np.median(values[present])), -1.0)
+        row = int(far.argmax())
+        raise CaviaError(
+            f"{table.cell(row, name)} is so large that a network could not tell the other "
+            f"numbers apart (at most 1e7 times their spread can be); mend it, or leave it empty if it is missing"
+        )
+
+
+def check_near(table: Table, name: str, standardised: np.ndarray, mean: float, scale: float) -> None:
+    """Raise if a number is too far from those of training for a network to compute with."""
+    far = np.flatnonzero(np.abs(standardised) > MOST_DEVIATIONS)
+    if len(far):
+        raise CaviaError(
+            f"{table.cell(far[0], name)} is too far from the training numbers (mean "
+            f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; mend it, or leave it out"
+        )

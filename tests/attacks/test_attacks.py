@@ -1,0 +1,60 @@
+"""A share of the attacks of `make attack`: every misuse gets a right result or a clear error."""
+
+import pytest
+import torch
+from attacks.__main__ import KINDS, attack
+from attacks.calls import public_calls, right_arguments
+from attacks.commands import RIGHT as COMMANDS, subcommands
+from attacks.outcomes import CLEAR, RAW, RIGHT, SILENT, Case, outcome, outcomes
+
+import cavia
+
+SHARES = {"calls": 0.03, "commands": 0.04, "files": 0.04}
+
+
+def test_every_public_call_can_be_attacked():
+    """Right arguments are known for all of them, new ones included; if one fails, attacks/values.py lacks a value."""
+    for name, get in public_calls():
+        torch.manual_seed(0)
+        call = get()
+        call(**right_arguments(name, call))
+
+
+def test_every_command_is_attacked():
+    assert not set(COMMANDS) - set(subcommands())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_share_of_the_attacks_finds_nothing(kind):
+    found = [str(each) for each in attack(kind, 0, SHARES[kind]) if each.kind in (RAW, SILENT)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        (lambda: 1.0, RIGHT),
+        (lambda: float("nan"), SILENT),
+        (lambda: int("text"), RAW),
+        (lambda: _raise("rate must be above 0, got 'text'"), CLEAR),
+        (lambda: _raise("something is wrong"), RAW),
+        (lambda: _raise("rate is wrong\nin two lines"), RAW),
+    ],
+)
+def test_outcomes_are_told_apart(run, kind):
+    def judge(result):
+        return None if result == result else "not a number"
+
+    assert outcome(Case("call", "rate", "text", run, judge=judge)).kind == kind
+
+
+def test_a_case_that_kills_its_process_is_raw_and_the_next_ones_are_tried():
+    import os
+
+    cases = [Case("call", "a", 1, run) for run in (lambda: 1, lambda: os._exit(3), lambda: 2)]
+    assert [each.kind for each in outcomes(cases)] == [RIGHT, RAW, RIGHT]
+
+
+def _raise(message):
+    raise cavia.CaviaError(message)
