@@ -98,6 +98,12 @@ def test_tasks_without_a_context_are_refused_or_predicted_unadapted(fitted, tmp_
     assert "of tasks without a context" in said
 
 
+def test_categories_that_training_never_saw_are_counted(fitted, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("user_id,x,colour,y\nu100,1,r,2\nu100,1,pink,2\n")
+    said = run(capsys, "adapt", fitted / "model.cavia", tmp_path / "t.csv", "--out", tmp_path / "contexts")[1]
+    assert "(categories that training never saw: 'colour' in 1 rows)" in said
+
+
 def test_classes_are_predicted_by_name(tmp_path, capsys):
     write_table(tmp_path / "table.csv", range(40), kind="class", gaps=False)
     model, contexts, out = (tmp_path / name for name in ("m.cavia", "contexts", "out.csv"))

@@ -195,8 +195,14 @@ def test_other_modules_need_other_graphs():
     ("name", "wrong"),
     [
         ("CAVIA", lambda one, x, y, q, fast: one.adapt(x, y[:, :2])),
-        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x.numpy(), y)),
-        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x.double(), y)),
+        ("CAVIA", lambda one, x, y, q, fast: one.adapt("text", y)),
+        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x, None)),
+        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x.to(torch.cfloat), y)),
+        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x, y, steps=[1])),
+        ("CAVIA", lambda one, x, y, q, fast: one.adapt(x.to("meta"), y.to("meta"))),
+        ("CAVIA", lambda one, x, y, q, fast: one.predict(None, fast)),
+        ("CAVIA", lambda one, x, y, q, fast: one.predict(q, None)),
+        ("CAVIA", lambda one, x, y, q, fast: one.predict(1e300 * q.double(), fast)),
         ("CAVIA", lambda one, x, y, q, fast: one.adapt(x[..., :1], y)),
         ("CAVIA", lambda one, x, y, q, fast: one.adapt(x, y, torch.ones(3, 3))),
         ("CAVIA", lambda one, x, y, q, fast: one.adapt(x, y, torch.ones(3, 2).bool())),
@@ -225,13 +231,27 @@ def test_wrong_inputs_have_the_learners_own_errors(name, wrong):
     assert errors[0] == errors[1]
 
 
-def test_labels_that_are_no_class_are_refused_by_a_graph_too():
+def test_arrays_lists_and_other_types_are_the_same_points():
+    learner = make("CAVIA", torch.float32)
+    compiled = cavia.compiled(learner)
+    x, y, q = points(learner)
+    expected = compiled.adapt(x, y)
+    predicted = compiled.predict(q, expected)
+    for convert in (torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.double, list):
+        for one in (learner, compiled):
+            found = one.adapt(convert(x), convert(y))
+            torch.testing.assert_close(found.context, expected.context)
+            torch.testing.assert_close(one.predict(convert(q), found), predicted)
+
+
+@pytest.mark.parametrize("shift", [5, -1, -100])
+def test_labels_that_are_no_class_are_refused_by_a_graph_too(shift):
     learner = make("CAVIA, later layers", torch.float32)
     compiled = cavia.compiled(learner)
     x, y, _ = points(learner)
     compiled.adapt(x, y)
-    with pytest.raises(IndexError, match="out of bounds"):
-        compiled.adapt(x, y + 5)
+    with pytest.raises(cavia.CaviaError, match=f"labels y must be from 0 to 1 for logits of 2 classes, got {shift}"):
+        compiled.adapt(x, y % 1 + shift)
 
 
 def test_what_no_graph_takes_is_done_by_the_learner(sine):

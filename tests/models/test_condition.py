@@ -113,7 +113,12 @@ CASES = {
     "keywords": (
         Dictionaries,
         words,
-        {"at": "layers.?", "argument": "input_ids", "output": "logits", "keywords": {"return_all": True}},
+        {
+            "at": "layers.?",
+            "argument": "input_ids",
+            "output": "logits",
+            "keywords": {"return_all": True, "attention_mask": None},
+        },
     ),
 }
 each_case = pytest.mark.parametrize("case", CASES)

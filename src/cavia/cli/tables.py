@@ -2,10 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cavia.cli.arguments import at_least, in_flags, listed, positive, require_writable, widths
 from cavia.errors import CaviaError
+
+if TYPE_CHECKING:  # they bring PyTorch
+    from cavia.tables.model import TableModel
+    from cavia.tables.reading import Table
 
 
 def add_table_commands(commands: Any) -> None:
@@ -89,14 +93,16 @@ def _fit(options: argparse.Namespace) -> None:
 def _adapt(options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
+    from cavia.tables.reading import read_table
 
     require_writable(options.out, options.model, options.table)
     model = load_table_model(options.model)
-    names, adapted, left_out = model.adapt(options.table, options.steps)
+    table = read_table(options.table)
+    names, adapted, left_out = model.adapt(table, options.steps)
     with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
         count = len(store)
-    note = f" ({left_out} rows without a target were left out)" if left_out else ""
+    note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
     print(f"{len(names)} tasks adapted{note}; written: {options.out}, which holds {count} contexts")
 
 
@@ -114,8 +120,14 @@ def _predict(options: argparse.Namespace) -> None:
     with ContextStore(options.contexts, model.learner.version) as store:
         table, predictions, strangers = model.predict(options.table, store, options.unknown)
     write_predictions(options.out, table, predictions)
-    note = f" ({strangers} of tasks without a context)" if strangers else ""
+    note = (f" ({strangers} of tasks without a context)" if strangers else "") + _unknown(model, table)
     print(f"{table.rows} rows predicted{note}; written: {options.out}")
+
+
+def _unknown(model: "TableModel", table: "Table") -> str:
+    """What to say of categories that training never saw."""
+    found = ", ".join(f"{name!r} in {count} rows" for name, count in model.encoding.unknown(table).items())
+    return f" (categories that training never saw: {found})" if found else ""
 
 
 def _embed(options: argparse.Namespace) -> None:

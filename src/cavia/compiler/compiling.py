@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavia.tasks.batch import TaskBatch
+from cavia.tasks.points import tensors
 
 
 class Compiled:
@@ -36,9 +37,9 @@ class Compiled:
         self.graphs: dict[object, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
 
     def __call__(self, inputs: TaskBatch | Tensor) -> Any:
-        tensors = tensors_of(inputs)
-        kind = tuple([None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors])
-        present = [x for x in tensors if x is not None]
+        seen = tensors_of(inputs)
+        kind = (names_of(inputs), *[None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in seen])
+        present = [x for x in seen if x is not None]
         graph = self.graphs.get(kind)
         if graph is None:
             compiled = self._compile(present, lambda found: alike(inputs, found))
@@ -99,15 +100,33 @@ _seen_by_learners = attrgetter(*(field.name for field in fields(TaskBatch) if fi
 
 def tensors_of(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
     """What a learner sees of a batch, field by field; or the tensor itself."""
-    return (inputs,) if isinstance(inputs, Tensor) else _seen_by_learners(inputs)
+    if isinstance(inputs, Tensor):
+        return (inputs,)
+    seen = _seen_by_learners(inputs)
+    if isinstance(seen[0], Tensor):
+        return seen
+    return [one for value in seen for one in ([None] if value is None else tensors(value))]
 
 
-def alike(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
+def names_of(inputs: TaskBatch | Tensor) -> object:
+    """Of the tensors that a point has, if there are several."""
+    return (
+        None if isinstance(inputs, Tensor) or isinstance(inputs.support_x, Tensor) else tuple(sorted(inputs.support_x))
+    )
+
+
+def alike(inputs: TaskBatch | Tensor, found: Sequence[Tensor]) -> TaskBatch | Tensor:
     """Inputs of the same kind with these tensors."""
     if isinstance(inputs, Tensor):
-        return tensors[0]
-    following = iter(tensors)
-    return TaskBatch(*(None if x is None else next(following) for x in tensors_of(inputs)))  # type: ignore[arg-type]
+        return found[0]
+    following = iter(found)
+
+    def like(value: Any) -> Any:
+        if value is None or isinstance(value, Tensor):
+            return None if value is None else next(following)
+        return {name: next(following) for name in sorted(value)}
+
+    return TaskBatch(*map(like, _seen_by_learners(inputs)))
 
 
 @contextmanager

@@ -5,11 +5,13 @@ from torch import Tensor
 
 from cavia.conformance.promise import keeps, require_equal
 from cavia.envs.base import Step, TaskEnv
+from cavia.kinds import checked
 from cavia.tasks.batch import SPLITS, shape
 
 TASKS, ROLLOUTS, STEPS = 3, 2, 3
 
 
+@checked
 def check_env(env: TaskEnv) -> None:
     """Raise a `CaviaError` that names the promise of `TaskEnv` that the environment breaks; else return.
 
@@ -18,7 +20,6 @@ def check_env(env: TaskEnv) -> None:
     >>> from cavia.envs import Navigation
     >>> check_env(Navigation())
     """
-    keeps(env, "it is a cavia.envs.TaskEnv", isinstance(env, TaskEnv), f"it is a {type(env).__name__}")
     for name in ("observations", "actions", "horizon"):
         value = getattr(env, name, None)
         keeps(env, f"`{name}` is a whole number of at least 1", isinstance(value, int) and value >= 1, f"it is {value}")

@@ -9,15 +9,18 @@ from torch import Tensor
 
 from cavia.conformance.promise import CLOSE, keeps, left_as_it_was, require_close
 from cavia.errors import CaviaError
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.saving import load
 from cavia.models.conditioned import Conditioned
 from cavia.tasks.batch import TaskBatch
+from cavia.tasks.points import each, lead
 
 THREADS, CALLS = 4, 5
 
 
+@checked
 def check_learner(learner: Learner, batch: TaskBatch) -> None:
     """Raise a `CaviaError` that names the promise of `Learner` that the learner breaks; else return.
 
@@ -27,7 +30,6 @@ def check_learner(learner: Learner, batch: TaskBatch) -> None:
     >>> batch = Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
     >>> check_learner(CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse"), batch)
     """
-    keeps(learner, "it is a cavia.Learner", isinstance(learner, Learner), f"it is a {type(learner).__name__}")
     keeps(learner, "the batch to try it on has two tasks at least", len(batch) >= 2, f"it has {len(batch)}")
     with left_as_it_was(learner):
         adapted = learner.adapt(batch.support_x, batch.support_y)
@@ -49,7 +51,7 @@ def _check_adapted(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
     keeps(learner, "what `adapt` returns carries no gradient", no_graph)
     prediction = learner.predict(batch.query_x, adapted)
     keeps(learner, "what `predict` returns carries no gradient", not prediction.requires_grad)
-    fits = prediction.shape[:2] == batch.query_x.shape[:2]
+    fits = prediction.shape[:2] == lead(batch.query_x).shape[:2]
     keeps(learner, "predictions are [T, N, ...] for x [T, N, ...]", fits, f"got {list(prediction.shape)}")
     keeps(learner, "predictions are finite", bool(prediction.isfinite().all()))
     again = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
@@ -85,11 +87,11 @@ def _check_steps(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
 
 def _check_padding(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
     x, y = batch.support_x, batch.support_y
-    mask = torch.ones(x.shape[0], 2 * x.shape[1], dtype=torch.bool, device=x.device)
-    mask[:, x.shape[1] :] = False
+    mask = torch.ones(len(y), 2 * y.shape[1], dtype=torch.bool, device=y.device)
+    mask[:, y.shape[1] :] = False
     expected = learner.predict(batch.query_x, adapted)
     try:
-        padded = learner.adapt(torch.cat([x, _junk(x)], 1), torch.cat([y, _junk(y)], 1), mask)
+        padded = learner.adapt(each(_with_junk, x), _with_junk(y), mask)
     except CaviaError:
         keeps(learner, "padding is left out, unless the network mixes points", learner.model.mixes_points)
         return
@@ -98,9 +100,10 @@ def _check_padding(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
     )
 
 
-def _junk(values: Tensor) -> Tensor:
-    """What must not be looked at; labels stay labels."""
-    return torch.full_like(values, torch.nan) if values.is_floating_point() else values
+def _with_junk(values: Tensor) -> Tensor:
+    """[T, N, ...] → [T, 2·N, ...], the new ones such that must not be looked at; labels stay labels."""
+    junk = torch.full_like(values, torch.nan) if values.is_floating_point() else values
+    return torch.cat([values, junk], 1)
 
 
 def _check_threads(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:

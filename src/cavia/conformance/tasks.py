@@ -7,11 +7,15 @@ import torch
 from torch import Tensor
 
 from cavia.conformance.promise import keeps, require_equal
-from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily, shape
+from cavia.errors import require_at_least
+from cavia.kinds import checked
+from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
+from cavia.tasks.points import shape, tensors
 
 TASKS = 3
 
 
+@checked
 def check_tasks(family: TaskFamily, support: int | None = None, query: int | None = None) -> None:
     """Raise a `CaviaError` that names the promise of `TaskFamily` that the family breaks; else return.
 
@@ -19,7 +23,9 @@ def check_tasks(family: TaskFamily, support: int | None = None, query: int | Non
 
     >>> check_tasks(Sine())
     """
-    keeps(family, "it is a cavia.TaskFamily", isinstance(family, TaskFamily), f"it is a {type(family).__name__}")
+    for what, count in (("support", support), ("query", query)):
+        if count is not None:
+            require_at_least(what, count, 1)
     counts = (family.support or 10) if support is None else support, (family.query or 10) if query is None else query
     json.dumps(family.settings)  # or it says which is none
     for split in SPLITS:
@@ -44,9 +50,9 @@ def _check_split(family: TaskFamily, split: str, support: int, query: int) -> No
         ("support", batch.support_x, batch.support_y, batch.support_mask, support),
         ("query", batch.query_x, batch.query_y, batch.query_mask, query),
     ):
-        fits = x.shape[1] == count or (mask is not None and x.shape[1] >= 1)
+        fits = y.shape[1] == count or (mask is not None and y.shape[1] >= 1)
         keeps(family, f"{count} {what} points for each task, or a mask", fits, f"got {shape(x)}")
-        for value in (x, y):
+        for value in (*tensors(x), y):
             shown = value if mask is None else value[mask]
             finite = not value.is_floating_point() or bool(shown.isfinite().all())
             keeps(family, f"{what} points are finite where they are no padding", finite)
@@ -59,4 +65,9 @@ def _sample(family: TaskFamily, seed: int, split: str, support: int, query: int)
 
 
 def _tensors(batch: TaskBatch) -> dict[str, Tensor]:
-    return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    """All tensors of the batch, by name."""
+    found: dict[str, Tensor] = {}
+    for name, value in vars(batch).items():
+        if name != "attributes" and value is not None:
+            found |= {f"{name} {i}".removesuffix(" 0"): one for i, one in enumerate(tensors(value))}
+    return found

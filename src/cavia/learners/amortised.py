@@ -11,7 +11,7 @@ from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
-from cavia.tasks.batch import shape
+from cavia.tasks.points import Inputs, one_tensor, shape
 
 
 class CNP(Learner):
@@ -52,21 +52,26 @@ class CNP(Learner):
         )
         self.to_context = nn.Linear(widths[-1], model.context)
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """x [T, K, inputs] and y [T, K, outputs] → the embedding [T, C]; with no steps, zeros or what was given."""
+        x = one_tensor(x, "CNP")
         if steps == 0:
-            return start or Adapted.of({CONTEXT: x.new_zeros(len(x), self.model.context)})
+            if start is not None:
+                self.check_context(x, start)
+            return start or Adapted.of({CONTEXT: self.to_context.weight.new_zeros(len(x), self.model.context)})
         if x.shape[2:] != (self.inputs,) or y.shape[2:] != (self.outputs,):
             raise CaviaError(
                 f"this CNP reads x [T, K, {self.inputs}] and y [T, K, {self.outputs}], got {shape(x)} and {shape(y)}"
             )
-        encoded = self.encode_point(torch.cat([x, without_padding(y, mask)], -1))  # [T, K, encoder[-1]]
+        own = self.to_context.weight.dtype
+        points = torch.cat([x.to(own), without_padding(y, mask).to(own)], -1)
+        encoded = self.encode_point(points)  # [T, K, encoder[-1]]
         if mask is None:
-            mean = encoded.mean(1)
+            mean = encoded.mean(1) if x.shape[1] else encoded.sum(1)  # without points, zeros, as if all were padding
         else:
             mean = without_padding(encoded, mask).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         # The linear map commutes with the mean, so it is applied once to each task.
         return Adapted.of({CONTEXT: self.to_context(mean)})
 
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         return self.model(x, self.check_context(x, adapted))

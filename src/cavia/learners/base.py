@@ -5,15 +5,19 @@ from os import PathLike
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cavia.building import Built
 from cavia.errors import CaviaError, require_at_least
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
-from cavia.learners.losses import PointLoss, find_loss, mean_over_points, without_padding
+from cavia.learners.door import answering, fitting, fitting_adapted
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
-from cavia.tasks.batch import TaskBatch, check_points, shape
+from cavia.tasks.batch import TaskBatch
+from cavia.tasks.points import Inputs, as_points, lead, shape, without_padding
 
 
 class Learner(Built, nn.Module, ABC):
@@ -26,13 +30,13 @@ class Learner(Built, nn.Module, ABC):
     parts = ("model", "loss")
     inner_steps: int
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "respond" in vars(cls):
+            cls.respond = answering(cls.respond)  # type: ignore[method-assign]
+
     def __init__(self, model: ContextModel, loss: str | PointLoss):
         super().__init__()
-        if not isinstance(getattr(model, "context", None), int):
-            raise CaviaError(
-                f"{type(self).__name__} needs a model with a `context` size, forward(x, context), stem and head "
-                f"(cavia.ContextModel); {type(model).__name__} has none"
-            )
         self.model = model
         self.loss = loss
         self.point_loss = find_loss(loss)
@@ -53,25 +57,33 @@ class Learner(Built, nn.Module, ABC):
         return version(self)
 
     @abstractmethod
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def infer(self, x: Any, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """`adapt` as a differentiable function of the learner's parameters."""
 
     @abstractmethod
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Any, adapted: Adapted) -> Tensor:
         """`predict` as a differentiable function of the learner's parameters and of what adapted."""
 
-    def predict(self, x: Tensor, adapted: Adapted) -> Tensor:
-        """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...], without a gradient; `respond` has one."""
-        require_adapted(adapted)
+    def predict(self, x: Inputs | ArrayLike, adapted: Adapted) -> Tensor:
+        """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...], without a gradient; `respond` has one.
+
+        x may be all that `adapt` takes.
+        """
         with torch.no_grad():
             return self.respond(x, adapted)
 
     def adapt(
-        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, start: Adapted | None = None
+        self,
+        x: Inputs | ArrayLike,
+        y: Tensor | ArrayLike,
+        mask: Tensor | ArrayLike | None = None,
+        steps: int | None = None,
+        start: Adapted | None = None,
     ) -> Adapted:
         """Adapt to T tasks at once; the learner itself does not change.
 
-        x, y:  support points [T, K, ...] and their targets.
+        x, y:  support points [T, K, ...] and their targets: tensors on the learner's device, arrays or lists. Other
+               floating types become the learner's own. x may be a dictionary of tensors, for networks with several.
         mask:  [T, K] bool, False where a point is padding.
         steps: gradient steps, by default as many as in training; 0 gives the start.
         start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
@@ -80,14 +92,16 @@ class Learner(Built, nn.Module, ABC):
         Tasks never meet. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
         its predictions too, and the other tasks are as without it; `adapted.finite` [T] tells which are fine.
         """
-        check_points("support", x, y, mask)
+        x, y, mask = as_points(x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
         with torch.no_grad():
             if start is not None:
                 require_adapted(start)
+                start = fitting_adapted(self, start)
             adapted = self._infer(x, y, mask, steps, start)
             return adapted if steps else adapted.map(Tensor.clone)  # what no step has moved is a view of the weights
 
+    @checked
     def interpolate(self, one: Adapted, other: Adapted, n: int) -> Adapted:
         """`n` tasks on the straight line from one task to another, both included.
 
@@ -98,26 +112,37 @@ class Learner(Built, nn.Module, ABC):
         """
         require_at_least("n", n, 2)
         for end in (one, other):
-            require_adapted(end)
             if len(end) != 1:
                 raise CaviaError(f"interpolate goes from one task to one other, got {len(end)} tasks; take adapted[0]")
         return one.lerp(other, torch.arange(n, dtype=torch.float64) / (n - 1))
 
+    @checked
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
         self.check_mask(batch.query_mask)
+        if not lead(batch.query_x).shape[1]:
+            raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
         adapted = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
         prediction = self.respond(without_padding(batch.query_x, batch.query_mask), adapted)
         return self.mean_loss(prediction, batch.query_y, batch.query_mask)
 
+    @checked
     def forward(self, batch: TaskBatch) -> Tensor:
         """What the outer loop minimises, per task [T]; Eq. (6) takes the gradient of its mean."""
         return self.task_losses(batch)
 
+    @checked
     def mean_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
         if prediction.dtype == torch.bfloat16 and torch.is_autocast_enabled(prediction.device.type):
             prediction = prediction.float()  # only products are rounded: a logarithm or sum would lose more
+        if prediction.ndim < 2 or prediction.shape[:2] != target.shape[:2]:
+            raise CaviaError(
+                f"prediction and target need the same two leading axes [tasks, points, ...], "
+                f"got {shape(prediction)} and {shape(target)}"
+            )
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != target.shape[:2]):
+            raise CaviaError(f"mask must be bool {list(target.shape[:2])}, got {mask.dtype} {shape(mask)}")
         values = self.point_loss(prediction, without_padding(target, mask))
         if values.shape != target.shape[:2]:
             raise CaviaError(
@@ -126,11 +151,9 @@ class Learner(Built, nn.Module, ABC):
             )
         return mean_over_points(values, mask)
 
-    def _infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def _infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """`infer` on points that fit the learner, with nothing in their padding."""
-        own = next((p.dtype for p in self.parameters() if p.is_floating_point()), x.dtype)
-        if x.is_floating_point() and x.dtype != own:
-            raise CaviaError(f"x is {x.dtype} but the learner is {own}; convert one of them, for instance x.to({own})")
+        x = fitting(self, x)
         self.check_mask(mask)
         return self.infer(without_padding(x, mask), y, mask, steps, start)
 
@@ -142,12 +165,12 @@ class Learner(Built, nn.Module, ABC):
             raise CaviaError("the statistics of the support points are missing; predict needs what `adapt` returned")
         return adapted.statistics
 
-    def check_context(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def check_context(self, x: Inputs, adapted: Adapted) -> Tensor:
         """The context [T, C] that adapted, if it fits the T tasks of x [T, N, ...]."""
-        context = adapted.context
-        if context.shape != (len(x), self.model.context):
+        context, tasks = adapted.context, len(lead(x))
+        if context.shape != (tasks, self.model.context):
             raise CaviaError(
-                f"the context must be {[len(x), self.model.context]} for the {len(x)} tasks of x {shape(x)}, "
+                f"the context must be {[tasks, self.model.context]} for the {tasks} tasks of x {shape(x)}, "
                 f"got {shape(context)}"
             )
         return context
@@ -168,6 +191,7 @@ class Learner(Built, nn.Module, ABC):
         with lock_of(self.model):
             return super().state_dict(*args, **kwargs)
 
+    @checked
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file, to be read by `cavia.load`."""
         from cavia.learners.saving import save

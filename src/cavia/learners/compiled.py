@@ -2,24 +2,30 @@
 
 import warnings
 from collections.abc import Hashable, Sequence
+from operator import is_
 from os import PathLike
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cavia.compiler.obstacles import obstacle
 from cavia.errors import require_at_least
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, Layout, require_adapted
 from cavia.learners.base import Learner
+from cavia.learners.door import fitting
 from cavia.learners.graphs import MOST_GRAPHS, Function, Graphs, Plan
 from cavia.learners.padding import fillers, first_points, rounded
-from cavia.tasks.batch import TaskBatch, check_points
+from cavia.tasks.batch import TaskBatch
+from cavia.tasks.points import Inputs, as_inputs, as_points
 
 MOST_TASKS = 128  # in one call of a graph on a processor; larger calls are no faster
 MOST_STEPS = 10  # in one graph; more are taken one by one
 
 
+@checked
 def compiled(learner: Learner) -> Learner:
     """The learner for test time: `adapt` and `predict` as compiled graphs, many times faster for few tasks.
 
@@ -56,44 +62,59 @@ class CompiledLearner(Learner):
             self._stay_plain(why)
 
     def adapt(
-        self, x: Tensor, y: Tensor, mask: Tensor | None = None, steps: int | None = None, start: Adapted | None = None
+        self,
+        x: Inputs | ArrayLike,
+        y: Tensor | ArrayLike,
+        mask: Tensor | ArrayLike | None = None,
+        steps: int | None = None,
+        start: Adapted | None = None,
     ) -> Adapted:
         """As the learner's own."""
         learner: Any = self._modules["learner"]  # as an attribute it would take longer
         if self.is_plain:
             return learner.adapt(x, y, mask, steps, start)
-        steps = learner.inner_steps if steps is None else steps
+        if steps is None:
+            steps = learner.inner_steps
+        elif type(steps) is not int:
+            steps = require_at_least("steps", steps, 0)
         given, layout = _flat(start)
-        values = (x, y, *given) if mask is None else (x, y, mask, *given)
-        key = self.graphs.key(("adapt", steps, type(steps), layout), values)
+        values: Any = (x, y, *given) if mask is None else (x, y, mask, *given)
+        key = self.graphs.key(("adapt", steps, layout), values)
         if key in self.graphs.plans:
             learner.check_targets(y)  # a graph cannot look at values
             found = self.graphs.run(key, values)
             if found is not None:
-                return _first(found, x.shape[0])
+                return _first(found, x.shape[0])  # type: ignore[union-attr]  # known kinds are tensors
         return self._adapt_anew(key, x, y, mask, steps, start)
 
-    def predict(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def predict(self, x: Inputs | ArrayLike, adapted: Adapted) -> Tensor:
         """As the learner's own."""
         if self.is_plain:
             return self.learner.predict(x, adapted)
+        require_adapted(adapted)
         given, layout = _flat(adapted)
-        values = (x, *given)
+        values: Any = (x, *given)
         key = self.graphs.key(("predict", layout), values)
         if key is None:
+            inputs = as_inputs("x", x)
+            if inputs is not x and isinstance(inputs, Tensor):
+                return self.predict(fitting(self.learner, inputs), adapted)
             with self.graphs.as_it_is() as plain:
-                return plain.predict(x, adapted)
+                return plain.predict(inputs, adapted)
         found = self.graphs.run(key, values)
         if found is None:
-            return self._predict_anew(key, x, adapted)
-        return _unpadded(found[0][0], x)
+            return self._predict_anew(key, values[0], adapted)
+        return _unpadded(found[0][0], x)  # type: ignore[arg-type]  # known kinds are tensors
 
     def _adapt_anew(
-        self, key: Hashable | None, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None
+        self, key: Hashable | None, x: Any, y: Any, mask: Any, steps: int, start: Adapted | None
     ) -> Adapted:
         """`adapt` to points of new shapes: the learner's own checks come first."""
-        learner = self.learner
-        check_points("support", x, y, mask)
+        learner, before = self.learner, (x, y, mask)
+        x, y, mask = as_points(x, y, mask)
+        x = fitting(learner, x)
+        if isinstance(x, Tensor) and not all(map(is_, (x, y, mask), before)):  # converted
+            return self.adapt(x, y, mask, steps, start)
         steps = require_at_least("steps", steps, 0)
         if key is None or not steps or not x.numel() or (mask is not None and not self.pads_points):
             with self.graphs.as_it_is() as plain:
@@ -121,7 +142,10 @@ class CompiledLearner(Learner):
 
     def _predict_anew(self, key: Hashable, x: Tensor, adapted: Adapted) -> Tensor:
         """`predict` for points of new shapes."""
-        if x.ndim and _too_many(x, adapted):
+        fits: Any = fitting(self.learner, as_inputs("x", x))
+        if fits is not x:
+            return self.predict(fits, adapted)
+        if _too_many(x, adapted):
             return torch.cat([self.predict(x[rows], adapted[rows]) for rows in _parts(len(x))])
         with self.graphs.as_it_is() as plain:
             result = plain.predict(x, adapted)  # if something is wrong, this says so
@@ -156,10 +180,10 @@ class CompiledLearner(Learner):
 
     # What is not for test time, and whatever else a learner has, is the learner's own.
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         return self.learner.infer(x, y, mask, steps, start)
 
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         return self.learner.respond(x, adapted)
 
     def task_losses(self, batch: TaskBatch) -> Tensor:

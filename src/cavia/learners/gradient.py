@@ -15,7 +15,7 @@ from cavia.learners.inner import Fast, by_autograd, by_transform, descend, only_
 from cavia.learners.losses import PointLoss, mean_slope, mse, mse_slope
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import alone, call_with
-from cavia.tasks.batch import shape
+from cavia.tasks.points import Inputs, each, lead, shape, tensors
 
 
 class GradientLearner(Learner):
@@ -73,9 +73,9 @@ class GradientLearner(Learner):
         """`tasks` tasks before adaptation."""
         return Adapted.of({name: value.expand(tasks, *value.shape) for name, value in self._start().items()})
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         with self._apart():
-            fast = dict(self.start(len(x)).items()) if start is None else self._checked(x, start)
+            fast = dict(self.start(len(lead(x))).items()) if start is None else self._checked(x, start)
             fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
             return Adapted.of(fast, self._statistics(x, fast) if self.keeps_statistics else None)
 
@@ -83,9 +83,9 @@ class GradientLearner(Learner):
         """Apart from other threads inside, where a task's weights are put into the model."""
         return nullcontext() if self.fast_names == (CONTEXT,) else alone(self.model)
 
-    def _gradient(self, x: Tensor, y: Tensor, mask: Tensor | None) -> Callable[[Fast], Fast]:
+    def _gradient(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Callable[[Fast], Fast]:
         """fast → the gradient of the summed losses on x and y, by the cheapest means that serve."""
-        numbers = only_numbers(self, x, y)
+        numbers = only_numbers(self, *tensors(x), y)
         if numbers and self._has_closed_form:
             model: Any = self.model
             features, slope = model.stem(x), mean_slope(mse_slope, y, mask)
@@ -105,24 +105,24 @@ class GradientLearner(Learner):
         known = is_ours and self.point_loss is mse and self.fast_names == (CONTEXT,)
         return known and getattr(self.model, "is_plain", False)
 
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         with self._apart():
             return self.predictor(x, self.statistics_in(adapted))(self._checked(x, adapted))
 
-    def _checked(self, x: Tensor, adapted: Adapted) -> Fast:
+    def _checked(self, x: Inputs, adapted: Adapted) -> Fast:
         """What adapted, by name, if it is this learner's, for as many tasks as x [T, N, ...] has."""
-        start, fast = self._start(), dict(adapted.items())
+        start, fast, tasks = self._start(), dict(adapted.items()), len(lead(x))
         if fast.keys() != start.keys():
             raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; it was given {', '.join(fast)}")
         for name, value in fast.items():
-            if value.shape != (len(x), *start[name].shape):
+            if value.shape != (tasks, *start[name].shape):
                 raise CaviaError(
-                    f"{name!r} must be {[len(x), *start[name].shape]} for the {len(x)} tasks of x {shape(x)}, "
+                    f"{name!r} must be {[tasks, *start[name].shape]} for the {tasks} tasks of x {shape(x)}, "
                     f"got {shape(value)}"
                 )
         return fast
 
-    def predictor(self, x: Tensor, statistics: Tensor | None = None) -> Callable[[Fast], Tensor]:
+    def predictor(self, x: Inputs, statistics: Tensor | None = None) -> Callable[[Fast], Tensor]:
         """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here.
 
         statistics: [T, ...], what a `NormedModel` normalises x by, if not by its own statistics.
@@ -133,29 +133,32 @@ class GradientLearner(Learner):
             return lambda fast: self.model.head(features, fast[CONTEXT], *given)
         return lambda fast: self._task_by_task(self.model, "", fast, x, *given)
 
-    def _statistics(self, x: Tensor, fast: Fast) -> Tensor:
+    def _statistics(self, x: Inputs, fast: Fast) -> Tensor:
         """The statistics of the support points x [T, N, ...] in the adapted network: [T, ...]."""
         reader = _StatisticsReader(self.model)  # type: ignore[arg-type]  # keeps_statistics says that it is one
         if self.fast_names == (CONTEXT,):
             return reader(x, fast[CONTEXT])
         return self._task_by_task(reader, "model.", fast, x)
 
-    def _task_by_task(self, module: nn.Module, prefix: str, fast: Fast, *points: Tensor) -> Tensor:
+    def _task_by_task(self, module: nn.Module, prefix: str, fast: Fast, *points: Inputs) -> Tensor:
         """module(points[0], context, *points[1:]) with each task's own weights, whose names get the prefix."""
 
-        def one_task(fast: Fast, x: Tensor, *more: Tensor) -> Tensor:  # x [N, ...]
+        def one_task(fast: Fast, x: Inputs, *more: Inputs) -> Tensor:  # x [N, ...]
             weights = {prefix + name: value for name, value in fast.items() if name != CONTEXT}
             context = fast.get(CONTEXT, self.initial_context)
-            inputs = tuple(value.unsqueeze(0) for value in (x, context, *more))
+            inputs = tuple(each(lambda value: value.unsqueeze(0), one) for one in (x, context, *more))
             return call_with(module, weights, inputs).squeeze(0)
 
-        tasks = len(points[0])
+        tasks = len(lead(points[0]))
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
-            each = [
-                one_task({name: value[i] for name, value in fast.items()}, *(value[i] for value in points))
+            found = [
+                one_task(
+                    {name: value[i] for name, value in fast.items()},
+                    *(each(lambda value, i=i: value[i], one) for one in points),
+                )
                 for i in range(tasks)
             ]
-            return each[0].unsqueeze(0) if tasks == 1 else torch.stack(each)
+            return found[0].unsqueeze(0) if tasks == 1 else torch.stack(found)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from cavia.errors import CaviaError, require_one_of
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
+from cavia.tasks.points import without_padding as without_padding
 
+NO_LABEL = -(2**62)  # a label that nobody has
 PointLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (prediction [T, N, ...], target) → [T, N]
 
 
@@ -27,13 +30,18 @@ def _difference(prediction: Tensor, target: Tensor) -> Tensor:
         raise CaviaError(
             f"mse needs prediction and target of one shape, got {list(prediction.shape)} and {list(target.shape)}"
         )
-    return prediction - target
+    return prediction - (target.to(prediction.dtype) if target.dtype == torch.bool else target)
 
 
 def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
     """Negative log-likelihood of every point: logits [T, N, classes], labels [T, N] → [T, N]."""
     _check_labels("cross_entropy", prediction, target)
-    return functional.cross_entropy(prediction.flatten(0, 1), target.flatten(), reduction="none").view(target.shape)
+    labels = target.flatten().long()
+    try:  # PyTorch's own number to ignore, -100, would count as a loss of 0
+        found = functional.cross_entropy(prediction.flatten(0, 1), labels, reduction="none", ignore_index=NO_LABEL)
+    except IndexError as error:
+        raise CaviaError(_wrong_label(target, prediction.shape[-1])) from error
+    return found.view(target.shape)
 
 
 def accuracy(prediction: Tensor, target: Tensor) -> Tensor:
@@ -48,6 +56,27 @@ def _check_labels(name: str, prediction: Tensor, target: Tensor) -> None:
             f"{name} needs logits [tasks, points, classes] and labels [tasks, points], "
             f"got {list(prediction.shape)} and {list(target.shape)}"
         )
+    if target.is_floating_point():
+        raise CaviaError(f"{name} needs whole-number labels, got {target.dtype} {list(target.shape)}; use y.long()")
+
+
+def _wrong_label(target: Tensor, classes: int) -> str:
+    """The first label [T, N] that no class has, in words."""
+    wrong = ((target < 0) | (target >= classes)).nonzero()
+    task, point = wrong[0].tolist() if len(wrong) else (0, 0)
+    return (
+        f"labels y must be from 0 to {classes - 1} for logits of {classes} classes, "
+        f"got {target[task, point].item()} for task {task}, point {point}; leave out points without a label by a mask"
+    )
+
+
+def _check_actions(prediction: Tensor, target: Tensor, numbers: int) -> None:
+    """Raise unless targets are [T, N, numbers of an action, and its advantage]."""
+    if prediction.ndim != 3 or target.shape != (*prediction.shape[:2], numbers + 1):
+        raise CaviaError(
+            f"a policy's loss needs targets [tasks, steps, {numbers + 1}], the action and its advantage, "
+            f"for predictions {list(prediction.shape)}, got {list(target.shape)}"
+        )
 
 
 def gaussian_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
@@ -55,11 +84,13 @@ def gaussian_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
 
     target: the action that was taken, and its advantage last.
     """
+    _check_actions(prediction, target, prediction.shape[-1] // 2)
     return -target[..., -1] * GaussianPolicy.log_prob(prediction, target[..., :-1])
 
 
 def categorical_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
     """The same for a `CategoricalPolicy`: logits [T, N, actions], target [T, N, 2] → [T, N]."""
+    _check_actions(prediction, target, 1)
     return -target[..., -1] * CategoricalPolicy.log_prob(prediction, target[..., :-1])
 
 
@@ -77,11 +108,6 @@ def find_loss(loss: str | PointLoss) -> PointLoss:
         return loss
     require_one_of("loss", loss, LOSSES)
     return LOSSES[loss]
-
-
-def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
-    """values [T, N, ...] with zeros where the mask [T, N] says padding: NaN there would reach the gradients."""
-    return values if mask is None else values.where(mask.view(*mask.shape, *(1,) * (values.ndim - 2)), 0)
 
 
 def mean_over_points(values: Tensor, mask: Tensor | None) -> Tensor:

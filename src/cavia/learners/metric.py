@@ -1,7 +1,7 @@
 """Methods that classify by nearness to the support points in a learned space; nothing moves by gradient."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from cavia.learners.base import Learner
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel, NormedModel
-from cavia.tasks.batch import shape
+from cavia.tasks.points import Inputs, lead, one_tensor, shape
 
 POINTS, LABELS = "points", "labels"  # what is kept of the support set, by name
 
@@ -35,18 +35,28 @@ class MetricLearner(Learner):
         super().__init__(model, loss)
         self.ways = require_at_least("ways", ways, 2)
 
+    kept_names: ClassVar[tuple[str, ...]]  # of what `_kept` returns
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The names of what adapts."""
+        return (POINTS, LABELS) if self.embeds_together else self.kept_names
+
     @property
     def embeds_together(self) -> bool:
         """Whether a query's embedding depends on the points beside it."""
         return isinstance(self.model, NormedModel) and not self.model.keeps_statistics
 
-    def embed(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+    def embed(self, x: Inputs, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, ...] → [T, N, F]; statistics: what a `NormedModel` normalises by, if not by its own."""
         given: Any = () if statistics is None else (statistics,)
-        embedded: Tensor = self.model(x, x.new_zeros(len(x), self.model.context), *given)
+        embedded: Tensor = self.model(x, self._no_context(x), *given)
         return embedded.flatten(2)
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+    def _no_context(self, x: Inputs) -> Tensor:
+        return next(self.parameters()).new_zeros(len(lead(x)), self.model.context)
+
+    def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """Support points x [T, K, ...] with labels y [T, K] → what queries are compared with; no steps: as if none."""
         self.check_targets(y)
         if steps == 0 and start is not None:
@@ -57,10 +67,10 @@ class MetricLearner(Learner):
             labels = labels * mask.unsqueeze(-1)
         labels = labels if steps else torch.full_like(labels, 1 / self.ways)
         if self.embeds_together:
-            return Adapted.of({POINTS: x, LABELS: labels})
+            return Adapted.of({POINTS: one_tensor(x, type(self).__name__), LABELS: labels})
         statistics = None
         if self.keeps_statistics:
-            statistics = self.model.statistics(x, x.new_zeros(len(x), self.model.context))  # type: ignore[operator]
+            statistics = self.model.statistics(x, self._no_context(x))  # type: ignore[operator]
         return Adapted.of(self._kept(self.embed(x), labels), statistics)
 
     def check_targets(self, y: Tensor) -> None:
@@ -75,13 +85,19 @@ class MetricLearner(Learner):
                 f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
             )
 
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         """Logits [T, N, ways] of points x [T, N, ...]."""
-        if len(adapted) != len(x):
-            raise CaviaError(f"x {shape(x)} holds {len(x)} tasks but what adapted {len(adapted)}")
+        if len(adapted) != len(lead(x)):
+            raise CaviaError(f"x {shape(x)} holds {len(lead(x))} tasks but what adapted {len(adapted)}")
+        if set(adapted.names) != set(self.keeps):
+            raise CaviaError(
+                f"{type(self).__name__} keeps {', '.join(self.keeps)}; it was given {', '.join(adapted.names)}"
+            )
         if not self.embeds_together:
             return self._compare(self.embed(x, self.statistics_in(adapted)), dict(adapted.items()))
-        points = adapted[POINTS]
+        points, x = adapted[POINTS], one_tensor(x, type(self).__name__)
+        if points.shape[2:] != x.shape[2:]:
+            raise CaviaError(f"x {shape(x)} must have points like those that adapted, {shape(points)}")
         support, queries = self.embed(torch.cat([points, x], 1)).split([points.shape[1], x.shape[1]], 1)
         return self._compare(queries, self._kept(support, adapted[LABELS]))
 
@@ -103,6 +119,8 @@ class ProtoNets(MetricLearner):
     torch.Size([3, 7, 5])
     """
 
+    kept_names = ("prototypes",)
+
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
         sums = labels.transpose(1, 2) @ embedded  # [T, ways, F]
         return {"prototypes": sums / labels.sum(1).clamp(min=1e-12).unsqueeze(-1)}
@@ -120,6 +138,8 @@ class MatchingNets(MetricLearner):
     scale: the cosine similarity is multiplied by it before the softmax; the original has 1.
     """
 
+    kept_names = ("embeddings", LABELS)
+
     def __init__(self, model: ContextModel, loss: str | PointLoss = "cross_entropy", ways: int = 5, scale: float = 1.0):
         super().__init__(model, loss, ways)
         self.scale = require_positive("scale", scale)
@@ -131,5 +151,6 @@ class MatchingNets(MetricLearner):
         """The logarithm of each class's share of the votes."""
         similarity = normalize(embedded, dim=-1) @ kept["embeddings"].transpose(1, 2)  # [T, N, K], cosines
         no_vote = kept[LABELS].sum(-1).unsqueeze(1) == 0  # padding
-        votes = (self.scale * similarity).masked_fill(no_vote, -torch.inf).softmax(-1)
+        # Where no point of a task votes, softmax is NaN, and the votes are none: all classes are as likely.
+        votes = (self.scale * similarity).masked_fill(no_vote, -torch.inf).softmax(-1).masked_fill(no_vote, 0.0)
         return (votes @ kept[LABELS]).clamp(min=1e-12).log()

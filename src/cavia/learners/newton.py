@@ -14,6 +14,7 @@ from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, without_padding
 from cavia.models.base import ContextModel
+from cavia.tasks.points import Inputs, lead, shape
 
 FORWARD_MODE = threading.RLock()  # PyTorch has one level of forward differentiation for all threads
 
@@ -46,13 +47,15 @@ class GaussNewton(Learner):
         like = next(model.parameters(), torch.empty(0))
         self.log_damping = nn.Parameter(like.new_tensor(math.log(damping)))
 
-    def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
-        tasks = len(x)
-        context = x.new_zeros(1, self.model.context) if start is None else start.context  # [1, C]: the same for all
+    def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
+        tasks, zeros = len(lead(x)), self.log_damping.new_zeros(1, self.model.context)  # [1, C]: the same for all
+        context = zeros if start is None else self.check_context(x, start)
         features = self.model.stem(x)
-        target = without_padding(y, mask)
+        target = without_padding(y, mask).to(context.dtype)
         for _ in range(steps):
             prediction = without_padding(self.model.head(features, context.expand(tasks, -1)), mask)
+            if prediction.shape != target.shape:
+                raise CaviaError(f"targets y must be {shape(prediction)} like the predictions, got {shape(target)}")
             slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
@@ -84,7 +87,7 @@ class GaussNewton(Learner):
                 "weights are not finite; start with a larger damping, or train with a smaller lr"
             )
 
-    def respond(self, x: Tensor, adapted: Adapted) -> Tensor:
+    def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         context = self.check_context(x, adapted)
         return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
 

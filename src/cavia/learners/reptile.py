@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor
 
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.gradient import GradientLearner, all_rates
-from cavia.learners.losses import PointLoss, without_padding
+from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel
 from cavia.tasks.batch import TaskBatch
+from cavia.tasks.points import Inputs, each, lead, without_padding
 
 
 class Reptile(GradientLearner):
@@ -22,9 +24,10 @@ class Reptile(GradientLearner):
         super().__init__(model, loss, all_rates(model, inner_lr), inner_steps, first_order=True, learn_init=True)
         self.inner_lr = inner_lr
 
+    @checked
     def forward(self, batch: TaskBatch) -> Tensor:
         """[T] with the value of each task's loss after adaptation and the gradient (θ − θᵢ) / α."""
-        x = torch.cat([batch.support_x, batch.query_x], 1)
+        x = each(lambda *parts: torch.cat(parts, 1), batch.support_x, batch.query_x)
         y = torch.cat([batch.support_y, batch.query_y], 1)
         mask = None
         if batch.support_mask is not None or batch.query_mask is not None:
@@ -41,15 +44,16 @@ class Reptile(GradientLearner):
         pull = pull / (2 * self.inner_lr)
         return losses + (pull - pull.detach())
 
-    def _minibatch(self, step: int, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _minibatch(self, step: int, x: Inputs, y: Tensor, mask: Tensor | None) -> tuple[Inputs, Tensor, Tensor | None]:
         """The points of one inner step in training; all, if a task has fewer than there are steps."""
         if mask is not None:  # every n-th of the points that count
             turn = (mask.cumsum(1) - 1) % self.inner_steps == step
             enough = mask.sum(1, keepdim=True) >= self.inner_steps
             return x, y, mask & (turn | ~enough)
-        part = slice(step, None, self.inner_steps) if x.shape[1] >= self.inner_steps else slice(None)
-        return x[:, part], y[:, part], None
+        part = slice(step, None, self.inner_steps) if y.shape[1] >= self.inner_steps else slice(None)
+        return each(lambda value: value[:, part], x), y[:, part], None
 
 
-def _mask(x: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+def _mask(x: Inputs, mask: Tensor | None) -> Tensor:
+    points = lead(x)
+    return torch.ones(points.shape[:2], dtype=torch.bool, device=points.device) if mask is None else mask

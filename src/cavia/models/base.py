@@ -6,6 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from cavia.building import Built
+from cavia.errors import CaviaError, shown
+from cavia.tasks.points import as_inputs, lead, shape
 
 
 class ContextModel(Built, nn.Module, ABC):
@@ -23,16 +25,35 @@ class ContextModel(Built, nn.Module, ABC):
     vectorises: bool = True
 
     @abstractmethod
-    def stem(self, x: Tensor) -> Any:
-        """x [T, N, ...] → what `head` starts from: the part before φ enters, computed once however often φ moves."""
+    def stem(self, x: Any) -> Any:
+        """x [T, N, ...], or several such tensors by name → what `head` starts from.
+
+        The part before φ enters, computed once however often φ moves.
+        """
 
     @abstractmethod
     def head(self, h: Any, context: Tensor) -> Tensor:
         """What `stem` returned and context [T, C] → predictions [T, N, ...]."""
 
-    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+    def forward(self, x: Any, context: Tensor) -> Tensor:
         """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
+        x = self.checked(x, context)
         return self.head(self.stem(x), context)
+
+    def checked(self, x: Any, context: Any) -> Any:
+        """x [T, N, ...], if the context is [T, C]: what `forward` begins with."""
+        x = as_inputs("x", x)
+        wanted = (len(lead(x)), self.context)
+        if not isinstance(context, Tensor):
+            raise CaviaError(f"context must be a tensor {list(wanted)}, got {shown(context)}")
+        if context.shape != wanted or not context.is_floating_point():
+            raise CaviaError(f"context must be {list(wanted)} for x {shape(x)}, got {context.dtype} {shape(context)}")
+        return x
+
+
+def as_floats(x: Tensor, like: Tensor) -> Tensor:
+    """x in the type of a network's weights: whole numbers, too."""
+    return x if x.dtype == like.dtype else x.to(like.dtype)
 
 
 class NormedModel(ContextModel):
@@ -67,4 +88,5 @@ class NormedModel(ContextModel):
         """
 
     def forward(self, x: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
+        x = self.checked(x, context)
         return self.head(self.stem(x, statistics), context, statistics)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from cavia.errors import CaviaError, require_at_least
-from cavia.models.base import ContextModel
+from cavia.models.base import ContextModel, as_floats
+from cavia.tasks.points import one_tensor
 
 MOST_WAVES = 4096
 FEW_PLACES = 16  # times as many places as points of a task: up to here it is cheaper to predict at all places
@@ -69,6 +70,9 @@ class WaveBasis(ContextModel):
 
         The pixels of many pictures are few places: 25 pictures with 256 pixels each have 1024 between them.
         """
+        x = one_tensor(x, "WaveBasis")
+        if x.ndim != 3 or x.shape[-1] != self.inputs:
+            raise CaviaError(f"this WaveBasis takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
         if torch.compiler.is_compiling() or x.requires_grad or not x.numel():  # no graph or gradient knows how many
             return Places(self.basis(x), None)
         if (x == x[:1]).all():  # whole pictures: all tasks have their points at the same places
@@ -84,6 +88,7 @@ class WaveBasis(ContextModel):
         """b₀ … b_C at x: [..., inputs] → [..., outputs, 1 + C]."""
         if x.shape[-1] != self.inputs:
             raise CaviaError(f"this WaveBasis takes {self.inputs} inputs, got x of shape {list(x.shape)}")
+        x = as_floats(x, self.functions)
         weights = torch.cat([self.constant.unsqueeze(-1), self.functions], -1).flatten(1)
         return (self._waves(x) @ weights).unflatten(-1, (self.outputs, 1 + self.context))
 
@@ -136,7 +141,8 @@ class WaveBasis(ContextModel):
         return context + h if self.bends else context
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:  # without looking for equal places: vmap cannot
-        return self.head(Places(self.basis(x), None), context)
+        x = self.checked(x, context)
+        return self.head(Places(self.basis(one_tensor(x, "WaveBasis")), None), context)
 
     def head(self, h: Places, context: Tensor) -> Tensor:
         coefficients = torch.cat([torch.ones_like(context[:, :1]), self._bent(context)], 1)  # b₀ always counts once

@@ -1,5 +1,7 @@
 """`condition`: finds where and how the context enters a module, and that tasks stay apart in it."""
 
+import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -11,19 +13,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from cavia.errors import CaviaError, nearest, require_at_least
-from cavia.models.conditioned import Conditioned, Site
+from cavia.kinds import checked
+from cavia.models.conditioned import CannotRun, Conditioned, Site
+from cavia.tasks.points import Inputs, each, lead, shape, tensors
 
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 AFFINE = (nn.Linear, _ConvNd)  # layers for which adding U φ to the output is concatenating φ to the input
 
 
+@checked
 def condition(
     module: nn.Module,
     at: str | Sequence[str],
     context: int,
     how: str = "film",
     *,
-    example: Tensor,
+    example: Inputs,
     norm: str | None = None,
     freeze: bool = False,
     axis: int | None = None,
@@ -38,7 +43,8 @@ def condition(
     context:  number of context parameters C.
     how:      "film" scales and shifts each channel of a layer's output; "concat" extends the input of a linear layer or
               convolution by φ.
-    example:  one batch in the module's own shape [N, ...], to find the layers' sizes.
+    example:  one batch in the module's own shape [N, ...], to find the layers' sizes. For a module of several inputs, a
+              dictionary: name of the argument → batch. x is then such a dictionary, too, of tensors [T, N, ...].
     norm:     for modules with batch norm. "task": statistics of the task's own points at hand, so they are predicted
               together; "frozen": the running statistics that the module has, which never change.
     freeze:   the module's own weights stay as they are; only the maps from φ are trained.
@@ -58,11 +64,7 @@ def condition(
     >>> model(torch.zeros(25, 10, 1), torch.zeros(25, 5)).shape
     torch.Size([25, 10, 1])
     """
-    given: object = example
-    if not isinstance(given, Tensor) or not given.ndim or not len(given):
-        raise CaviaError(
-            "example must be a tensor with one batch in the module's own shape, [N, ...] with N at least 1"
-        )
+    _check_example(module, example, argument, keywords)
     require_at_least("context", context, 0)
     layers = _layers(module, at) if context else []
     rest = (argument, output, keywords)
@@ -73,6 +75,28 @@ def condition(
         _check_tasks_apart(model, example)
         _check_reach(model, example, layers)
     return model
+
+
+def _check_example(
+    module: nn.Module, example: Inputs, argument: str | None, keywords: Mapping[str, Any] | None
+) -> None:
+    """Raise unless it is a batch; warn if the module could be told of padding and is not."""
+    if not isinstance(example, Tensor) and not example:
+        raise CaviaError("example must be a tensor, or a dictionary with at least one, got {}")
+    if not all(value.ndim and len(value) and len(value) == len(lead(example)) for value in tensors(example)):
+        raise CaviaError(
+            "example must be a tensor with one batch in the module's own shape, [N, ...] with N at least 1, or several "
+            f"of the same N by name, got {shape(example)}"
+        )
+    given = {argument, *(keywords or ()), *(() if isinstance(example, Tensor) else example)}
+    takes_mask = "attention_mask" in inspect.signature(module.forward).parameters
+    if takes_mask and argument == "input_ids" and "attention_mask" not in given:
+        warnings.warn(
+            f"{type(module).__name__} takes an attention_mask and gets none: padding in input_ids would be attended "
+            "to. Let x and example be dictionaries of input_ids and attention_mask; or say "
+            "keywords={'attention_mask': None}",
+            stacklevel=4,
+        )
 
 
 def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
@@ -112,14 +136,18 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             layer.training = mode
 
 
-def _sites(model: Conditioned, layers: Sequence[str], how: str, example: Tensor, axis: int | None) -> list[Site]:
+def _sites(model: Conditioned, layers: Sequence[str], how: str, example: Inputs, axis: int | None) -> list[Site]:
     """What the example, once and twice in a batch, says of the layers' outputs."""
     model.eval()
-    once, twice = (_outputs(model, layers, batch) for batch in (example, torch.cat([example, example])))
+    once, twice = (_outputs(model, layers, batch) for batch in (example, each(_twice, example)))
     return [_site(name, model.module.get_submodule(name), once[name], twice[name], how, axis) for name in layers]
 
 
-def _outputs(model: Conditioned, layers: Sequence[str], batch: Tensor) -> dict[str, Tensor]:
+def _twice(value: Tensor) -> Tensor:
+    return torch.cat([value, value])
+
+
+def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[str, Tensor]:
     """Name → the layer's output, of one run on a batch."""
     found: dict[str, Tensor] = {}
 
@@ -135,12 +163,9 @@ def _outputs(model: Conditioned, layers: Sequence[str], batch: Tensor) -> dict[s
         for name in layers
     ]
     try:
-        model(batch.unsqueeze(0), batch.new_zeros(1, model.context, dtype=torch.float))
-    except CaviaError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise CaviaError(f"the module cannot run on the example {list(batch.shape)}: {why}") from error
+        model(each(lambda value: value.unsqueeze(0), batch), torch.zeros_like(_some_context(model)).unsqueeze(0))
+    except CannotRun as error:
+        raise CaviaError(f"the module cannot run on the example {shape(batch)}: {error.why}") from error
     finally:
         for handle in handles:
             handle.remove()
@@ -179,12 +204,12 @@ def _channel_axis(layer: nn.Module, ndim: int) -> int:
     return 1 if ndim >= 4 or convolves else ndim - 1
 
 
-def _check_tasks_apart(model: Conditioned, example: Tensor) -> None:
+def _check_tasks_apart(model: Conditioned, example: Inputs) -> None:
     """Raise if what one task is predicted depends on another task's points or context."""
     model.train()
-    other = 2 * example + 1 if example.is_floating_point() else torch.zeros_like(example)
+    other = each(_another if isinstance(example, Tensor) else _turned, example)
     first, second = (
-        _prediction(model, torch.stack([example, points]), torch.stack([context, sign * context]))[0]
+        _prediction(model, each(_stacked, example, points), torch.stack([context, sign * context]))[0]
         for context in [_some_context(model)]
         for points, sign in ((example, 1), (other, -1))
     )
@@ -195,20 +220,34 @@ def _check_tasks_apart(model: Conditioned, example: Tensor) -> None:
         )
 
 
-def _check_reach(model: Conditioned, example: Tensor, layers: Sequence[str]) -> None:
+def _another(example: Tensor) -> Tensor:
+    """Other points of the same kind."""
+    return 2 * example + 1 if example.is_floating_point() else torch.zeros_like(example)
+
+
+def _turned(example: Tensor) -> Tensor:
+    """The same of one among several inputs: a mask of zeros would leave a network nothing to look at."""
+    return 2 * example + 1 if example.is_floating_point() else example.flip(tuple(range(example.ndim)))
+
+
+def _stacked(*values: Tensor) -> Tensor:
+    return torch.stack(values)
+
+
+def _check_reach(model: Conditioned, example: Inputs, layers: Sequence[str]) -> None:
     """Raise if the context changes nothing."""
     if not layers:
         return
     model.eval()
     with_context, without = (
-        _prediction(model, example.unsqueeze(0), context.unsqueeze(0))
+        _prediction(model, each(_stacked, example), context.unsqueeze(0))
         for context in (_some_context(model), torch.zeros_like(_some_context(model)))
     )
     if torch.equal(with_context, without):
         raise CaviaError(f"the output does not depend on {', '.join(layers)}: condition a layer that it is made from")
 
 
-def _prediction(model: Conditioned, x: Tensor, context: Tensor) -> Tensor:
+def _prediction(model: Conditioned, x: Inputs, context: Tensor) -> Tensor:
     torch.manual_seed(0)  # the same dropout in runs that are compared; the caller's random numbers are kept apart
     return model(x, context)
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from cavia.errors import CaviaError, nearest, require_at_least, require_one_of
+from cavia.errors import CaviaError, Diverged, nearest, require_at_least, require_one_of
 from cavia.models.at_work import AtWork, Mark, Modulator, by_task, working
 from cavia.models.attention import differentiable
 from cavia.models.base import ContextModel
+from cavia.tasks.points import Inputs, each, lead, shape, tensors
 
 KINDS = ("film", "concat")
 NORMS = ("task", "frozen")
@@ -93,7 +94,8 @@ def _apply(h: Tensor, change: Tensor, shape: Sequence[int]) -> Tensor:
 class Conditioned(ContextModel):
     """A module whose layers the context modulates; made by `cavia.condition`.
 
-    x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points.
+    x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points. A dictionary x is the module's
+    keyword arguments, a batch each.
     """
 
     parts = ("module",)
@@ -114,7 +116,7 @@ class Conditioned(ContextModel):
         self.context = require_at_least("context", context, 0)
         require_one_of("how", how, KINDS)
         self.how, self.freeze, self.argument, self.output = how, freeze, argument, output
-        self.keywords = dict(keywords or {})
+        self.keywords = _checked_keywords(keywords)
         self.sites = [site if isinstance(site, Site) else Site(**site) for site in sites]
         names = dict(module.named_modules())
         for site in self.sites:
@@ -141,16 +143,22 @@ class Conditioned(ContextModel):
                 layer.eval()
         return self
 
-    def stem(self, x: Tensor) -> Tensor:
+    def stem(self, x: Inputs) -> Inputs:
         """x itself: where φ enters a module of unknown code, nothing can be computed ahead."""
         return x
 
-    def head(self, h: Tensor, context: Tensor) -> Tensor:
+    def head(self, h: Inputs, context: Tensor) -> Tensor:
         """x [T, N, ...] and context [T, C] → predictions [T, N, ...]."""
-        tasks, points = h.shape[:2]
-        batch = h.flatten(0, 1)
-        with self._working(context), differentiable(batch, context):
-            found = self.module(batch, **self.keywords) if self.argument is None else self.module(**self._named(batch))
+        tasks, points = lead(h).shape[:2]
+        batch = each(lambda value: value.flatten(0, 1), h)
+        given, named = self._arguments(batch)
+        try:
+            with self._working(context), differentiable(*tensors(batch), context):
+                found = self.module(*given, **named)
+        except (CaviaError, Diverged, torch.OutOfMemoryError):
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise CannotRun(f"x {shape(h)}", error) from error
         prediction = found if self.output is None else _part(found, self.output)
         if not isinstance(prediction, Tensor):
             raise CaviaError(
@@ -164,8 +172,16 @@ class Conditioned(ContextModel):
             )
         return prediction.unflatten(0, (tasks, points))
 
-    def _named(self, batch: Tensor) -> dict[str, Any]:
-        return {str(self.argument): batch, **self.keywords}
+    def _arguments(self, batch: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """What the module is called with, by position and by name."""
+        if isinstance(batch, Tensor):
+            return ((batch,), self.keywords) if self.argument is None else ((), {self.argument: batch, **self.keywords})
+        if self.argument is not None:
+            names = ", ".join(map(repr, batch))
+            raise CaviaError(
+                f"x has the names {names}; argument={self.argument!r} is for an x of one tensor: leave it out"
+            )
+        return (), {**self.keywords, **batch}
 
     def _working(self, context: Tensor) -> AbstractContextManager[None]:
         """The module's layers under this context [T, C], in this thread."""
@@ -182,6 +198,25 @@ class Conditioned(ContextModel):
         if self.norm == "task":
             for norm in _norms(self.module).values():
                 norm.__class__ = by_task(norm.__class__)  # type: ignore[arg-type]  # a class is hashable
+
+
+class CannotRun(CaviaError):
+    """The module raised an error on these inputs."""
+
+    def __init__(self, inputs: str, error: Exception):
+        self.why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        super().__init__(f"the module cannot run on {inputs}: {self.why}")
+
+
+def _checked_keywords(keywords: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy, if there are no tensors in it: what belongs to a point comes with x."""
+    for name, value in (keywords or {}).items():
+        if isinstance(value, Tensor):
+            raise CaviaError(
+                f"keywords are the same for every call, but {name!r} is a tensor {shape(value)}; if it belongs to the "
+                f"points, let x and example be dictionaries: {{…, {name!r}: …}}"
+            )
+    return dict(keywords or {})
 
 
 def _norms(module: nn.Module) -> dict[str, _BatchNorm]:

@@ -11,9 +11,10 @@ from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.kernels import pool_first
 from cavia.kernels.choice import has_hooks, is_float_on_cpu, is_ready, may_fuse, may_pool_first
 from cavia.kernels.stem import Layer, Layers, fits, fused
-from cavia.models.base import NormedModel
+from cavia.models.base import NormedModel, as_floats
 from cavia.models.context_layers import FiLM
 from cavia.models.norm import EPSILON, TaskNorm
+from cavia.tasks.points import one_tensor
 
 BLOCKS = 4
 NORMS = ("task", "support", "running")
@@ -90,8 +91,10 @@ class ConvNet(NormedModel):
     def stem(self, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, channels, image, image] → what the first FiLM is applied to, [T, N, filters, H, W]."""
         expected = (self.channels, self.image, self.image)
-        if x.ndim != 5 or x.shape[2:] != expected:
+        x = one_tensor(x, "ConvNet")
+        if x.ndim != 5 or x.shape[2:] != expected or not x.shape[1]:
             raise CaviaError(f"this ConvNet takes x [T, N, {', '.join(map(str, expected))}], got {list(x.shape)}")
+        x = as_floats(x, self.convolutions[0].weight)  # type: ignore[arg-type]
         statistics = self._used(statistics, len(x))
         if statistics is None and self.fuses and may_fuse(x, self._stem_layers()):
             return fused(x, self._stem_layers(), EPSILON)

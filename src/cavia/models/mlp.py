@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
-from cavia.models.base import ContextModel
+from cavia.models.base import ContextModel, as_floats
 from cavia.models.context_layers import Concat
+from cavia.tasks.points import one_tensor
 
 INITS = ("torch", "he", "xavier")
 
@@ -38,8 +39,6 @@ class MLP(ContextModel):
         init: str = "torch",
     ):
         super().__init__()
-        if isinstance(hidden, int):
-            raise CaviaError(f"hidden must be the widths of the hidden layers, like ({hidden}, {hidden}), got {hidden}")
         hidden = tuple(hidden)
         at = (at,) if isinstance(at, int) else tuple(sorted(set(at)))
         for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
@@ -66,8 +65,10 @@ class MLP(ContextModel):
 
     def stem(self, x: Tensor) -> Tensor:
         """The layers before the first with context, and that layer's sum over its features."""
+        x = one_tensor(x, "the MLP")
         if x.ndim != 3 or x.shape[-1] != self.inputs:
             raise CaviaError(f"the MLP takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
+        x = as_floats(x, self.layers[0].weight)  # type: ignore[arg-type]
         *before, first = list(self.layers)[: self.at[0] + 1]
         for layer in before:
             x = relu(layer(x))

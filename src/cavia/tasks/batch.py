@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from cavia.building import Built, build
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, require_at_least, shown
+from cavia.kinds import checked
+from cavia.tasks.points import as_device, as_points, as_tensor, each, lead, shape as shape
 
 SPLITS = ("train", "val", "test")
 
@@ -20,76 +22,107 @@ SPLITS = ("train", "val", "test")
 class TaskBatch:
     """T tasks, each with points to adapt on (support) and points to judge the result by (query).
 
-    support_x:    [T, K, ...]   inputs of K points per task
+    support_x:    [T, K, ...]   inputs of K points per task; or a dictionary of such tensors, for networks with several
     support_y:    [T, K, ...]   their targets
     query_x:      [T, Q, ...]
     query_y:      [T, Q, ...]
     support_mask: [T, K] bool   False where a task has fewer than K points and the rest is padding; None: all count
     query_mask:   [T, Q] bool
     attributes:   name → [T, ...]  what the generator knows of each task (amplitude, class, …); no learner sees it
+
+    Arrays and lists become tensors.
     """
 
-    support_x: Tensor
+    support_x: Any  # `Inputs`; most who read it know that it is one tensor
     support_y: Tensor
-    query_x: Tensor
+    query_x: Any
     query_y: Tensor
     support_mask: Tensor | None = None
     query_mask: Tensor | None = None
     attributes: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_points("support", self.support_x, self.support_y, self.support_mask)
-        check_points("query", self.query_x, self.query_y, self.query_mask)
-        if len(self.support_x) != len(self.query_x):
+        for part in ("support", "query"):
+            names = [f"{part}_{what}" for what in ("x", "y", "mask")]
+            x, y, mask = given = [getattr(self, name) for name in names]
+            for name, old, new in zip(names, given, as_points(x, y, mask, names), strict=True):
+                if new is not old:
+                    object.__setattr__(self, name, new)
+        support, query = lead(self.support_x), lead(self.query_x)
+        if len(support) != len(query):
             raise CaviaError(
                 f"support and query must hold the same tasks: support_x {shape(self.support_x)} has "
-                f"{len(self.support_x)}, query_x {shape(self.query_x)} has {len(self.query_x)}"
+                f"{len(support)}, query_x {shape(self.query_x)} has {len(query)}"
             )
+        if self.attributes:
+            self._check_attributes()
+
+    def _check_attributes(self) -> None:
+        if not isinstance(self.attributes, Mapping):
+            raise CaviaError(f"attributes must be name → tensor [tasks, ...], got {shown(self.attributes)}")
+        found = {name: as_tensor(f"attributes[{name!r}]", value) for name, value in self.attributes.items()}
+        for name, value in found.items():
+            if value.ndim == 0 or len(value) != len(self):
+                raise CaviaError(f"attributes[{name!r}] must be [{len(self)}, ...] for the tasks, got {shape(value)}")
+        object.__setattr__(self, "attributes", found)
 
     def __len__(self) -> int:
         """The number of tasks, T."""
-        return len(self.support_x)
+        return len(lead(self.support_x))
 
+    @checked
     def to(self, device: torch.device | str) -> "TaskBatch":
         """The same tasks on another device."""
-        there = torch.device(device)
-        tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
-        if all(tensor.device == there for tensor in (*tensors, *self.attributes.values())):
+        there = as_device(device)
+        leads = [lead(value) for name, value in vars(self).items() if value is not None and name != "attributes"]
+        if all(tensor.device == there for tensor in (*leads, *self.attributes.values())):
             return self  # to build it anew would show beside a small step
         return self._map(lambda tensor: tensor.to(there))
 
+    @checked
     def split(self, chunk: int) -> "Iterator[TaskBatch]":
         """The tasks in order, at most `chunk` at a time."""
-        for start in range(0, len(self), chunk):
-            yield self.part(start, start + chunk)
+        require_at_least("chunk", chunk, 1)
+        return (self.part(start, start + chunk) for start in range(0, len(self), chunk))
 
+    @checked
     def part(self, start: int, stop: int) -> "TaskBatch":
-        """The tasks from `start` to before `stop`."""
+        """The tasks from `start` to before `stop`, at least one."""
+        if not 0 <= start < min(stop, len(self)):
+            raise CaviaError(f"part must hold at least 1 of the {len(self)} tasks, got start={start} and stop={stop}")
         return self._map(lambda tensor: tensor[start:stop])
 
     def fault(self) -> str | None:
         """The first number that is not finite and no padding, in words; None: all are fine."""
         for name in ("support_x", "support_y", "query_x", "query_y"):
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
-            if not value.is_floating_point():
-                continue
-            wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
-            wrong = wrong if mask is None else wrong & mask
-            if wrong.any():
-                task, point = wrong.nonzero()[0].tolist()
-                numbers = value[task, point].flatten()
-                bad = numbers[~numbers.isfinite()][0].item()
-                return f"{name} of task {task}, point {point} of the batch is {bad}: mend the data"
+            several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
+            for what, one in several.items():
+                if found := _fault(one, mask):
+                    return f"{what} of {found}: mend the data"
         return None
 
-    def _map(self, change: Any) -> "TaskBatch":
-        tensors = {
-            entry.name: change(value)
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
+        changed: dict[str, Any] = {
+            entry.name: each(change, value)
             for entry in fields(self)
-            if isinstance(value := getattr(self, entry.name), Tensor)
+            if entry.name != "attributes" and (value := getattr(self, entry.name)) is not None
         }
         attributes = {name: change(value) for name, value in self.attributes.items()}
-        return replace(self, **tensors, attributes=attributes)
+        return replace(self, **changed, attributes=attributes)
+
+
+def _fault(value: Tensor, mask: Tensor | None) -> str | None:
+    """The first number of value [T, N, ...] that is not finite and no padding, in words."""
+    if not value.is_floating_point():
+        return None
+    wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
+    wrong = wrong if mask is None else wrong & mask
+    if not wrong.any():
+        return None
+    task, point = wrong.nonzero()[0].tolist()
+    numbers = value[task, point].flatten()
+    return f"task {task}, point {point} of the batch is {numbers[~numbers.isfinite()][0].item()}"
 
 
 class TaskFamily(Built, ABC):
@@ -127,26 +160,6 @@ class TaskFamily(Built, ABC):
 
 def seeded_generator(seed: int, purpose: str) -> torch.Generator:
     """A generator for one purpose ("train", "val", "test", …), so that no two purposes draw the same numbers."""
+    require_at_least("seed", seed, 0)
     digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
-
-
-def shape(tensor: Tensor) -> str:
-    """A tensor's shape as error messages print it: [25, 10, 1]."""
-    return str(list(tensor.shape))
-
-
-def check_points(name: str, x: Tensor, y: Tensor, mask: Tensor | None = None) -> None:
-    """Raise unless x [T, N, ...], y [T, N, ...] and mask [T, N] agree on T and N."""
-    for what, value in (("inputs", x), ("targets", y), *([] if mask is None else [("mask", mask)])):
-        if not isinstance(value, Tensor):
-            raise CaviaError(f"{name} {what} must be a tensor, got {type(value).__name__}; use torch.as_tensor")
-    if x.ndim < 2 or y.ndim < 2 or x.shape[:2] != y.shape[:2]:
-        raise CaviaError(
-            f"{name} inputs and targets need the same two leading axes [tasks, points, ...], "
-            f"got {shape(x)} and {shape(y)}"
-        )
-    if mask is not None and mask.dtype != torch.bool:
-        raise CaviaError(f"{name} mask must be of type torch.bool, got {mask.dtype}; use mask.bool()")
-    if mask is not None and mask.shape != x.shape[:2]:
-        raise CaviaError(f"{name} mask must have shape {list(x.shape[:2])} like its inputs, got {shape(mask)}")

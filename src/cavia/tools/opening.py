@@ -10,8 +10,9 @@ from cavia.learners.acting import Updates, check_fits
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.saving import load
+from cavia.published.models import published
 from cavia.tasks.batch import TaskFamily
-from cavia.tensor_file import read_json
+from cavia.tensor_file import read_object
 
 MOST = 10**5  # points, episodes or steps of a run
 LATER_RATE = 0.5  # factor of the inner rate after the first update
@@ -29,8 +30,7 @@ class Trained(NamedTuple):
 def is_policy(path: Path) -> bool:
     """Whether the model was trained in an environment."""
     config = model_file(path).parent / "config.json"
-    there = read_json(config) if config.exists() else None
-    return isinstance(there, dict) and "environment" in there
+    return config.exists() and "environment" in read_object(config)
 
 
 def load_model(path: Path) -> Learner:
@@ -46,7 +46,7 @@ def open_trained(path: Path, root: Path) -> Trained:
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
-    config = read_json(config_file)
+    config = read_object(config_file)
     try:
         name, settings = config["family"]["class"], config["family"]["settings"]
         family = find(TaskFamily, name, str(config_file)).reopen(settings, root)
@@ -56,7 +56,7 @@ def open_trained(path: Path, root: Path) -> Trained:
         return Trained(load(model), family, points, query)
     except CaviaError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CaviaError(f"{config_file} is not the configuration of a training run ({shown(str(error))})") from error
 
 
@@ -73,7 +73,7 @@ def open_policy(path: Path) -> TrainedPolicy:
     """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
-    config = read_json(config_file)
+    config = read_object(config_file)
     try:
         name, settings = config["environment"]["class"], config["environment"]["settings"]
         env = build(find(TaskEnv, name, str(config_file)), settings, str(config_file))
@@ -82,7 +82,7 @@ def open_policy(path: Path) -> TrainedPolicy:
         updates = Updates(config["discount"], config["trace"], LATER_RATE)
     except CaviaError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         what = shown(str(error))
         raise CaviaError(f"{config_file} is not the run of a policy ({what}); take one of fig6a … fig7c") from error
     check_fits(learner, env)
@@ -91,9 +91,11 @@ def open_policy(path: Path) -> TrainedPolicy:
 
 
 def model_file(path: Path) -> Path:
-    """The `model.cavia` at the path, or in the folder there."""
+    """The `model.cavia` at the path, or in the folder there, or the published one of that name."""
+    if not path.exists() and str(path) in published():
+        path = published()[str(path)].folder
     model = path / "model.cavia" if path.is_dir() else path
     if not model.is_file():
         hint = f"; an experiment's models are in {path / 'cells'}/*" if (path / "cells").is_dir() else ""
-        raise CaviaError(f"there is no trained model {model}{hint}")
+        raise CaviaError(f"there is no trained model {model}{hint}; published ones are listed by `cavia models`")
     return model

@@ -118,7 +118,7 @@ class RunFolder:
         config = json.loads(json.dumps(config, default=repr))
         there, commits = self.recorded(), []
         if there is not None:
-            commits = there.pop("commits", [])
+            commits = there.pop("commits", ["not recorded"])
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}

@@ -1,0 +1,87 @@
+"""What comes in at a learner's calls: points of its own type and device, and what adapted."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cavia.errors import CaviaError
+from cavia.learners.adapted import Adapted, require_adapted
+from cavia.tasks.points import Inputs, as_inputs, each, shape
+
+
+def answering(respond: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A learner's `respond` behind a check of its arguments."""
+
+    @wraps(respond)
+    def answer(self: nn.Module, x: Any, adapted: Any) -> Tensor:
+        require_adapted(adapted)
+        own = own_tensor(self)
+        return respond(self, _fitting(own, as_inputs("x", x)), _fitting_adapted(own, adapted))
+
+    return answer
+
+
+def fitting(learner: nn.Module, x: Inputs) -> Inputs:
+    """x [T, N, ...] in the learner's own floating type; an error if it is on another device."""
+    return _fitting(own_tensor(learner), x)
+
+
+def _fitting(own: Tensor | None, x: Inputs) -> Inputs:
+    if own is None:
+        return x
+    if isinstance(x, Tensor) and x.device == own.device and (x.dtype == own.dtype or not x.is_floating_point()):
+        return x
+
+    def fit(value: Tensor) -> Tensor:
+        if value.device != own.device:
+            raise CaviaError(
+                f"x {shape(value)} is on {value.device}, the learner on {own.device}; use x.to({str(own.device)!r})"
+            )
+        return _in_type(value, own.dtype) if value.is_floating_point() else value
+
+    return each(fit, x)
+
+
+def fitting_adapted(learner: nn.Module, adapted: Adapted) -> Adapted:
+    """What adapted in the learner's own floating type; an error if it is on another device."""
+    return _fitting_adapted(own_tensor(learner), adapted)
+
+
+def _fitting_adapted(own: Tensor | None, adapted: Adapted) -> Adapted:
+    if own is None or all(value.dtype == own.dtype and value.device == own.device for value in adapted.values()):
+        return adapted
+    for name, value in adapted.items():
+        if value.device != own.device:
+            raise CaviaError(
+                f"{name!r} of adapted is on {value.device}, the learner on {own.device}; use adapted.to(…)"
+            )
+        if value.is_complex():
+            raise CaviaError(f"{name!r} of adapted must be real, got {value.dtype}")
+    return adapted.map(lambda value: value if value.dtype == own.dtype else value.to(own.dtype))
+
+
+def own_tensor(learner: nn.Module) -> Tensor | None:
+    """A tensor of the learner's floating type, on its device; None if it has none."""
+    below: list[nn.Module | None] = [learner]
+    while below:  # parameters() takes several times as long, which shows beside one task
+        one = below.pop()
+        if one is not None:
+            for value in (*one._parameters.values(), *one._buffers.values()):
+                if value is not None and value.is_floating_point():
+                    return value
+            below += one._modules.values()
+    return None
+
+
+def _in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in another floating type, if all its numbers can be there."""
+    found = value.to(dtype)
+    if found is value or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return found  # where nobody can look at values
+    lost = found.isinf() & ~value.isinf()
+    if lost.any():
+        raise CaviaError(f"x holds {value[lost][0].item():g}, which the learner's {dtype} cannot; scale the inputs")
+    return found
