@@ -35,8 +35,10 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
             f"{path} describes a network far larger than the {size} bytes of its {len(tensors)} tensors: it is "
             "damaged, or the network is one to give to cavia.load(path, model=…)"
         ) from error
-    except CaviaError:
-        raise
+    except CaviaError as error:
+        if str(path) in str(error):
+            raise
+        raise CaviaError(f"{path}: {error}") from error
     except Exception as error:  # arguments that nobody chose can lead a constructor anywhere
         raise CaviaError(f"{path} does not describe a learner ({_one_line(error)})") from error
     check_fits(found, tensors, path)

@@ -65,7 +65,7 @@ class TaskFeed(Feed):
     def begin(self, begun: Mapping[str, Any] | None) -> None:
         self.ahead = batches_ahead(self.family, self.sizes)
         if begun is not None:
-            self.ahead = require_at_least("batches_ahead of the run", begun.get("batches_ahead", 1), 1, MOST_AHEAD)
+            self.ahead = require_at_least("batches_ahead in config.json", begun.get("batches_ahead", 1), 1, MOST_AHEAD)
         self.used = self.ahead
 
     def as_config(self) -> dict[str, Any]:

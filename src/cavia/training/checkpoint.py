@@ -124,7 +124,9 @@ class RunFolder:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, _known_by(there, config))
             if difference:
-                raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
+                raise CaviaError(
+                    f"{self.config}: the folder holds a run of another configuration: {difference}; use another folder"
+                )
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
         write_json(self.config, config)
 
