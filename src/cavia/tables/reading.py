@@ -52,7 +52,7 @@ class Table(dict[str, np.ndarray]):
     def column(self, name: str) -> np.ndarray:
         """The column of that name, [rows], or an error with the nearest ones."""
         if name not in self:
-            raise CaviaError(f"{self.where} has no column {name!r}; {nearest(name, self)}")
+            raise CaviaError(f"{self.where} has no column {shown_cell(name)}; {nearest(name, self)}")
         return self[name]
 
     def names(self, name: str) -> list[str]:
@@ -98,7 +98,7 @@ def read_table(source: Any) -> Table:
 
 def _read_file(path: Path) -> Table:
     if not path.is_file():
-        raise CaviaError(f"there is no file {path}")
+        raise CaviaError(f"there is no file {path if str(path).isprintable() else repr(str(path))}")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
         return _read_csv(path, "\t" if kind == ".tsv" else ",")
