@@ -197,7 +197,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
         (["--inner-lr", "-1"], "--inner-lr: must be a number above 0"),
         (["--out", "."], "--out . is a folder"),
         (["--out", "new.csv/model.cavia"], "new.csv is no folder that can be written to"),
-        (["--out", "loop"], "cannot write --out 'loop'"),
+        (["--out", "loop"], "out 'loop': Too many levels of symbolic links"),
         (["--out", "n" * 300], "argument --out: File name too long: 'nnn"),
         (["--out", ""], "argument --out: no file has this name: ''"),
         (["--context=--"], "argument --context: must be a whole number of at least 1, got '--'"),

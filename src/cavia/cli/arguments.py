@@ -74,9 +74,9 @@ def at_least(least: int, most: int = 10**18) -> Callable[[str], int]:
     """Whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not least <= (number := int(text[:40])) or len(text) > 40:
+        if not (text.isascii() and text.isdigit()) or not least <= (number := int(text[:40])):
             raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {shown_text(text)}")
-        if number > most:
+        if number > most or len(text) > 40:
             raise argparse.ArgumentTypeError(f"must be at most {most}, got {shown_text(text)}")
         return number
 
