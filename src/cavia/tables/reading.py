@@ -49,10 +49,12 @@ class Table(dict[str, np.ndarray]):
         """A cell with what it holds, as messages begin."""
         return f"{self.place(row, name)}: {shown_cell(self[name][row])}"
 
-    def column(self, name: str) -> np.ndarray:
-        """The column of that name, [rows], or an error with the nearest ones."""
+    def column(self, name: str, use: str = "") -> np.ndarray:
+        """The column of that name, [rows], or an error with the nearest ones. use: which argument asks for it."""
         if name not in self:
-            raise CaviaError(f"{self.where} has no column {shown_cell(name)}; {nearest(name, self)}")
+            raise CaviaError(
+                f"{self.where} has no column {shown_cell(name)}{use and f' for {use}'}; {nearest(name, self)}"
+            )
         return self[name]
 
     def names(self, name: str) -> list[str]:
