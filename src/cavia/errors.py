@@ -65,6 +65,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
+def named(path: Any) -> str:
+    """A path as a message shows it: as it is, or in quotes if it has signs that cannot be printed."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
 def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> int:
     """`value` as a whole number that is not below `least` and not above `most`, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Integral):
