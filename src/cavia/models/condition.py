@@ -108,7 +108,7 @@ def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
     for pattern in [at] if isinstance(at, str) else map(str, at):
         found = [name for name in names if _matches(name, pattern)]
         if not found:
-            raise CaviaError(f"the module has no layer {pattern!r}; {nearest(pattern, names)}")
+            raise CaviaError(f"at: the module has no layer {pattern!r}; {nearest(pattern, names)}")
         chosen.update(found)
     if not chosen:
         raise CaviaError(f"at must name at least one layer; {nearest('', names)}")
