@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -144,6 +145,7 @@ def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
 def _work(cases: Sequence[Case], send: Any) -> None:
     """In the child: limits on memory and time, the outcomes one by one."""
     os.setpgid(0, 0)
+    os.chdir(tempfile.mkdtemp(prefix="attack-"))  # where paths that are taken for right ones are written to
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     signal.signal(signal.SIGALRM, _too_long)

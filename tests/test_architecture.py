@@ -31,6 +31,7 @@ ORDER = [
     "training",
     "tables",
     "pictures",
+    "published",
     "tools",
     "paper",
     "cli",

@@ -36,6 +36,7 @@ from .pictures.episodes import Episodes as Episodes
 from .pictures.faces import synthetic_faces as synthetic_faces
 from .pictures.glyphs import synthetic_glyphs as synthetic_glyphs
 from .pictures.images import ImageSet as ImageSet
+from .published.models import pretrained as pretrained
 from .store.contexts import ContextStore as ContextStore
 from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily

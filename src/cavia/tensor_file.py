@@ -14,7 +14,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, shown
 from cavia.json_text import parse, parse_object
 from cavia.temporaries import temporary
 
@@ -22,10 +22,10 @@ from cavia.temporaries import temporary
 def checked_path(path: str | PathLike[str]) -> Path:
     """The path, if there can be a file of that name."""
     if not isinstance(path, str | PathLike):
-        raise CaviaError(f"a file's path must be a string or a Path, got {path!r}")
+        raise CaviaError(f"a file's path must be a string or a Path, got {shown(path)}")
     named: Any = fspath(path)
     if not isinstance(named, str) or not named or "\0" in named:
-        raise CaviaError(f"a file's path must be text without NUL characters, got {named!r}")
+        raise CaviaError(f"a file's path must be text without NUL characters, got {shown(named)}")
     return Path(named)
 
 
@@ -82,10 +82,15 @@ def read_json(path: Path) -> Any:
     return parse(read_text(path), path)
 
 
-def read_text(path: Path) -> str:
+def read_object(path: Path) -> dict[str, Any]:
+    """The same, if it is a JSON object."""
+    return parse_object(read_text(path), path)
+
+
+def read_text(path: Path, errors: str = "strict") -> str:
     """The text of the file, in UTF-8; an unreadable one is an error that names the file."""
     try:
-        return checked_path(path).read_text(encoding="utf-8")
+        return checked_path(path).read_text(encoding="utf-8", errors=errors)
     except OSError as error:
         raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -98,6 +98,12 @@ def test_tasks_without_a_context_are_refused_or_predicted_unadapted(fitted, tmp_
     assert "of tasks without a context" in said
 
 
+def test_categories_that_training_never_saw_are_counted(fitted, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("user_id,x,colour,y\nu100,1,r,2\nu100,1,pink,2\n")
+    said = run(capsys, "adapt", fitted / "model.cavia", tmp_path / "t.csv", "--out", tmp_path / "contexts")[1]
+    assert "(categories that training never saw: 'colour' in 1 rows)" in said
+
+
 def test_classes_are_predicted_by_name(tmp_path, capsys):
     write_table(tmp_path / "table.csv", range(40), kind="class", gaps=False)
     model, contexts, out = (tmp_path / name for name in ("m.cavia", "contexts", "out.csv"))
@@ -192,7 +198,11 @@ def test_several_targets_are_predicted(tmp_path, capsys):
         (["--out", "."], "--out . is a folder"),
         (["--out", "new.csv/model.cavia"], "new.csv is no folder that can be written to"),
         (["--out", "loop"], "cannot write --out 'loop'"),
-        (["--out", "n" * 300], "cannot write --out"),
+        (["--out", "n" * 300], "argument --out: File name too long: 'nnn"),
+        (["--out", ""], "argument --out: no file has this name: ''"),
+        (["--context=--"], "argument --context: must be a whole number of at least 1, got '--'"),
+        (["--inputs", "x,,y"], "must be names with commas between them, got 'x,,y'"),
+        (["--task", "u" * 5000], "has no column 'uuu"),
         (["--target", "y,y"], "target names the column 'y' twice"),
         (["--target", "y,colour"], "several targets must all be numbers, 'colour' holds classes; fit it alone"),
         (["--category", "x", "--number", "x"], "column 'x' cannot be a number and a category"),

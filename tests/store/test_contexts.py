@@ -123,6 +123,11 @@ def test_missing_ids_are_named_and_counted(store):
         ([2**63], torch.zeros(1, 2), "64 bits, got 9223372036854775808"),
         (["\ud800"], torch.zeros(1, 2), "valid Unicode"),
         ("a", torch.zeros(1, 2), r"got the single id 'a'; give \['a'\]"),
+        ({"a"}, torch.zeros(1, 2), r"which has no order; give sorted\(ids\)"),
+        (None, torch.zeros(1, 2), "ids must be a list of int or str, got None"),
+        (torch.tensor(1), torch.zeros(1, 2), "ids must be a list of int or str"),
+        (["a"], torch.zeros(1, 2, device="meta"), "floating-point"),
+        (["a"], torch.zeros(()), r"got torch.float32 \[\]"),
         (
             ["a"],
             cavia.Adapted({"context": torch.zeros(1, 2), "layer.weight": torch.zeros(1, 2)}),

@@ -225,9 +225,9 @@ def test_files_that_are_not_stores_are_refused_and_left_alone(path, tmp_path):
 def test_a_later_format_is_refused(path):
     cavia.ContextStore(path, VERSION).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(cavia.CaviaError, match="has format 2, this version of cavia reads 1"):
+    with pytest.raises(cavia.CaviaError, match="has format 3, this version of cavia reads 1 and 2"):
         cavia.ContextStore(path, VERSION)
 
 

@@ -88,6 +88,17 @@ def pair(n=4, width=2):
         (lambda: cavia.Tasks([3]), r"task '0' must be a pair \(x, y\), got int"),
         (lambda: cavia.Tasks([(np.zeros(3), np.zeros(4))]), r"has 3 inputs \[3, 1\] but 4 targets"),
         (lambda: cavia.Tasks([(np.array([1, np.nan]), np.zeros(2))]), "task '0' holds a number that is not finite"),
+        (lambda: cavia.Tasks([(np.array([1, 1e39]), np.zeros(2))]), r"1e\+39 at point 1; at most 3.4e\+38"),
+        (
+            lambda: cavia.Tasks([(np.array([1, 2j]), np.zeros(2))]),
+            "task '0' must hold real numbers, got torch.complex128",
+        ),
+        (lambda: cavia.Tasks({1: pair(), "1": pair()}), "two tasks have the name '1': 1 and '1'"),
+        (lambda: cavia.Tasks(torch.tensor(1.0)), r"tasks must be pairs \(x, y\)"),
+        (
+            lambda: own().sample(10**12, 2, 2, torch.Generator()),
+            "a batch with tasks=1000000000000, support=2, .* memory",
+        ),
         (lambda: cavia.Tasks([pair()] * 2), "2 tasks are too few for the splits"),
         (lambda: cavia.Tasks([pair()] * 9, splits=(0.5, 0.2)), "three shares for train, val and test"),
         (lambda: cavia.Tasks([pair()] * 3, splits={"train": [0, 1]}), "1 tasks are in no split: '2'"),

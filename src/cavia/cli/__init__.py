@@ -3,43 +3,79 @@
 Nothing heavy is imported here: `cavia --help` answers at once, and `cavia run` starts its workers before PyTorch is in.
 """
 
-import os
+import io
+import re
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 
 from cavia.cli.arguments import Parser
 from cavia.cli.experiments import add_experiment_commands
 from cavia.cli.models import add_model_commands
 from cavia.cli.store import add_store_command
 from cavia.cli.tables import add_table_commands
-from cavia.errors import CaviaError, Diverged
+from cavia.cli.terminal import make_readable, say, silence
+from cavia.errors import CaviaError, Diverged, shown
 
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    make_readable()
     try:
-        options = make_parser().parse_args(arguments)
-        options.action(options)
-        if sys.stdout:
-            sys.stdout.flush()
+        _act(arguments)
         return 0
     except CaviaError as error:
-        print(f"cavia: {error}", file=sys.stderr)
+        say(error)
         return MISUSE
     except Diverged as error:
-        print(f"cavia: {error}", file=sys.stderr)
+        say(error)
         return FAILED
     except BrokenPipeError:  # the reader of our output is gone, as with `cavia list | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 0
     except OSError as error:  # no space where the output goes, a name that is too long, …
-        print(f"cavia: {error.strerror or error}", file=sys.stderr)
+        silence(sys.stdout)
+        say(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return MISUSE
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not re.search("(allocate|out of) memory", str(error)):
+            raise
+        say(f"out of memory; ask for less ({(str(error).splitlines() or ['no more to be had'])[0]})")
         return MISUSE
     except KeyboardInterrupt as error:
-        print(f"cavia: {str(error) or 'interrupted'}", file=sys.stderr)
+        say(str(error) or "interrupted")
         return INTERRUPTED
+
+
+def _act(arguments: Sequence[str] | None) -> None:
+    """Do what the arguments ask for, and see that its output is written."""
+    printed = io.StringIO()  # argparse would say nothing of a full device
+    try:
+        with redirect_stdout(printed):
+            options = make_parser().parse_args(arguments)
+    except SystemExit:  # --help, --version
+        print(printed.getvalue(), end="", flush=True)
+        raise
+    for name, value in vars(options).items():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path):
+                _check_path(name, path)
+    options.action(options)
+    if sys.stdout:
+        sys.stdout.flush()
+
+
+def _check_path(name: str, path: Path) -> None:
+    """Raise if nothing can be at a path: a loop of links, a name that is too long, NUL."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return  # whoever needs it there says so
+    except (OSError, ValueError) as error:
+        raise CaviaError(f"{name} {shown(str(path))}: {getattr(error, 'strerror', error)}") from error
 
 
 def make_parser() -> Parser:

@@ -1,4 +1,4 @@
-"""What can be done with a trained model: evaluate, complete, watch."""
+"""What can be done with a trained model: list the published ones, evaluate, complete, watch."""
 
 import argparse
 from pathlib import Path
@@ -7,11 +7,18 @@ from typing import Any
 from cavia.cli.arguments import DATA, at_least
 from cavia.errors import CaviaError
 
+# What the numbers of these commands may be: tasks and steps take their time, pictures their memory.
+MOST = {"tasks": 10**6, "steps": 10**4, "seed": 2**63 - 1, "task": 10**5, "updates": 100, "size": 1024, "width": 4096}
+MODEL = "a model.cavia, the folder of the cell that trained it, or the name of a published model (`cavia models`)"
+
 
 def add_model_commands(commands: Any) -> None:
-    """`cavia evaluate`, `complete` and `watch`, as subcommands of a parser."""
+    """`cavia models`, `evaluate`, `complete` and `watch`, as subcommands of a parser."""
+    models = commands.add_parser("models", help="the trained models that come with the package", allow_abbrev=False)
+    models.set_defaults(action=_models)
+
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
-    evaluate.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    evaluate.add_argument("model", type=Path, help=MODEL)
     evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
     evaluate.add_argument("--tasks", type=at_least(1), help="how many tasks (default: 1000; of a policy 40)")
     evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
@@ -19,7 +26,7 @@ def add_model_commands(commands: Any) -> None:
     evaluate.set_defaults(action=_evaluate)
 
     complete = commands.add_parser("complete", help="complete a picture from some of its pixels", allow_abbrev=False)
-    complete.add_argument("model", type=Path, help="a model.cavia, or the folder of the cell that trained it")
+    complete.add_argument("model", type=Path, help=MODEL)
     complete.add_argument("picture", type=Path, help="a file of any format that Pillow reads")
     complete.add_argument("--known", type=at_least(1), default=100, help="how many pixels are known (default: 100)")
     complete.add_argument("--ordered", action="store_true", help="the first pixels are known, not random ones")
@@ -30,7 +37,7 @@ def add_model_commands(commands: Any) -> None:
     complete.set_defaults(action=_complete)
 
     watch = commands.add_parser("watch", help="see a trained policy adapt to a task", allow_abbrev=False)
-    watch.add_argument("model", type=Path, help="a model.cavia of fig6a … fig7c, or the folder of its cell")
+    watch.add_argument("model", type=Path, help=MODEL)
     watch.add_argument("--task", type=int, default=0, help="which of the test tasks (default: 0)")
     watch.add_argument("--updates", type=int, default=2, help="one episode after each number of them (default: 2)")
     watch.add_argument("--seed", type=int, default=0, help="of the episodes that it adapts on (default: 0)")
@@ -38,7 +45,28 @@ def add_model_commands(commands: Any) -> None:
     watch.set_defaults(action=_watch)
 
 
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise before anything is done if a number would take for ever, or all memory."""
+    for name, most in MOST.items():
+        number = getattr(options, name, None)
+        if number is not None and abs(number) > most:
+            raise CaviaError(f"--{name} must be at most {most}, got {number}")
+
+
+def _models(options: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cavia.published.models import published
+
+    table = Table("name", "what it is", "on unseen tasks", "data", box=None, header_style="bold")
+    for model in published().values():
+        table.add_row(model.name, model.about, model.score, model.licence)
+    Console().print(table)
+
+
 def _evaluate(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.evaluation.evaluate import evaluate
     from cavia.tools.opening import is_policy, open_trained
 
@@ -66,6 +94,7 @@ def _evaluate_policy(options: argparse.Namespace) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.pictures.complete import as_panels, complete
     from cavia.tensor_file import write_atomically
     from cavia.tools.opening import load_model
@@ -81,6 +110,7 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
+    _check_numbers(options)
     from cavia.tensor_file import write_atomically
     from cavia.tools.watch import Watched
 

@@ -35,8 +35,10 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
             f"{path} describes a network far larger than the {size} bytes of its {len(tensors)} tensors: it is "
             "damaged, or the network is one to give to cavia.load(path, model=…)"
         ) from error
-    except CaviaError:
-        raise
+    except CaviaError as error:
+        if str(path) in str(error):
+            raise
+        raise CaviaError(f"{path}: {error}") from error
     except Exception as error:  # arguments that nobody chose can lead a constructor anywhere
         raise CaviaError(f"{path} does not describe a learner ({_one_line(error)})") from error
     check_fits(found, tensors, path)
@@ -44,8 +46,11 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
     return found
 
 
-def check_fits(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raise unless the tensors are those of the module's state: all names, all shapes, all kinds of numbers."""
+def check_fits(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, exact: bool = False) -> None:
+    """Raise unless the tensors are those of the module's state: all names, all shapes, all kinds of numbers.
+
+    exact: every type must be the same; otherwise one with a floating point may stand for another.
+    """
     expected = module.state_dict()
     problem = None
     for name in chain(expected, tensors):
@@ -56,7 +61,7 @@ def check_fits(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
             continue
         elif there.shape != here.shape:
             problem = f"size mismatch for {name}: {list(there.shape)} in the file, {list(here.shape)} in the network"
-        elif there.dtype != here.dtype and not (there.is_floating_point() and here.is_floating_point()):
+        elif there.dtype != here.dtype and (exact or not (there.is_floating_point() and here.is_floating_point())):
             problem = f"{name} is {there.dtype} in the file, {here.dtype} in the network"
         if problem:
             raise CaviaError(f"the weights in {path} do not fit the network: {problem}")

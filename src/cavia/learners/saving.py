@@ -11,6 +11,7 @@ from torch import nn
 
 from cavia import building
 from cavia.errors import CaviaError, shown
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss
 from cavia.learners.own_code import identity
@@ -56,6 +57,7 @@ def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | No
     write_tensors(checked_path(path), learner.state_dict(), description)
 
 
+@checked
 def load(
     path: str | PathLike[str],
     model: ContextModel | None = None,

@@ -4,12 +4,13 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
 from cavia.learners.base import Learner
+from cavia.machine import cores, require_memory
 from cavia.paper.schema import CellResult, Summary
 from cavia.training.progress import Show
 
@@ -37,9 +38,26 @@ class Settings:
                 if isinstance(one, float) and not (one == 0 and may_be_zero):
                     require_positive(entry.name, one)
                 elif isinstance(one, int):
-                    require_at_least(entry.name, one, 0 if may_be_zero else 1)
+                    most = MOST_ITERATIONS if entry.name == "iterations" else MOST
+                    require_at_least(entry.name, one, 0 if may_be_zero else 1, most)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Raise if a batch, or the network, cannot fit: about, from the settings that have these names."""
+
+        def most(*names: str, default: int = 1) -> int:
+            values = [getattr(self, name, default) for name in names]
+            return max(max(value) if isinstance(value, tuple) else value for value in values)
+
+        tasks, points = most("tasks_per_batch"), most("support", "query", "shots") * most("rollouts") * most("horizon")
+        require_memory(4 * tasks * points * most("image") ** 2, f"a batch of {tasks} tasks")
+        filters, context = most("filters", default=0), most("context", default=0)
+        widths = [context, *getattr(self, "hidden", ()), *getattr(self, "wave_hidden", ())]
+        weights = sum(a * b for a, b in pairwise(widths)) + 9 * filters * (filters + context)
+        require_memory(4 * weights, f"a network of {weights} weights")
 
 
+MOST, MOST_ITERATIONS = 10**6, 10**9  # what a whole number among the settings may be
 S = TypeVar("S", bound=Settings)
 
 
@@ -125,6 +143,11 @@ class Experiment(Generic[S]):
         parsed = {change: _parse(change, value, now[change]) for change, value in (changes or {}).items()}
         return replace(self.sets[name], **parsed)
 
+    def seconds(self, name: str) -> float:
+        """About what an iteration of a cell takes with a set of settings, on one core."""
+        settings = self.sets[name]
+        return 60 * self.minutes[name] * cores() / len(self.cells(settings, 1)) / settings.iterations
+
     def of_a_cell(self, settings: S) -> dict[str, Any]:
         """The settings that a cell is trained and measured with, as JSON values."""
         values = {name: value for name, value in asdict(settings).items() if name not in self.chooses}
@@ -144,4 +167,4 @@ def _parse(name: str, value: Any, now: Any) -> Any:
         return type(now)(value)
     except (TypeError, ValueError):
         kind = {int: "a whole number", float: "a number", str: "text"}[type(now)]
-        raise CaviaError(f"{name} must be {kind}, got {value!r}") from None
+        raise CaviaError(f"{name} must be {kind}, got {value!r:.80}") from None

@@ -1,6 +1,5 @@
 """The whole paper by one command: works through a plan, says what is left, publishes what is finished."""
 
-import json
 import math
 import shutil
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.machine import cores
+from cavia.json_text import parse
 from cavia.paper.catalogue import find
 from cavia.paper.plan import merged
 from cavia.paper.report.page import write_report
@@ -18,8 +17,9 @@ from cavia.paper.running.cells import Order, read_result, run_cells
 from cavia.paper.running.display import Display
 from cavia.paper.running.runner import sum_up
 from cavia.paper.schema import CellResult, Result
-from cavia.tensor_file import read_json, write_json
+from cavia.tensor_file import read_json, read_text, write_json
 
+MOST = 10**12  # seconds or iterations of a cell: more were not written by us
 PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia", "result.json")  # of each cell
 
 
@@ -105,9 +105,6 @@ class Status:
 
 def _status(order: Order) -> Status:
     cells = order.cells
-    experiment = find(order.experiment)
-    whole = experiment.sets[order.set]
-    guess = 60 * experiment.minutes[order.set] * cores() / max(len(experiment.cells(whole, 1)), 1)
     spent, left, finished = 0.0, 0.0, 0
     for cell in cells:
         if result := read_result(order, cell):
@@ -116,7 +113,7 @@ def _status(order: Order) -> Status:
             continue
         seconds, iteration = _progress(order.folder(cell))
         spent += seconds
-        each = seconds / iteration if iteration else guess / whole.iterations
+        each = seconds / iteration if iteration else find(order.experiment).seconds(order.set)
         left += each * max(order.settings.iterations - iteration, 0)
     return Status(order, finished, len(cells), spent / 3600, left / 3600)
 
@@ -124,9 +121,10 @@ def _status(order: Order) -> Status:
 def _progress(folder: Path) -> tuple[float, int]:
     """Seconds and iterations that a cell was trained for so far."""
     try:
-        last: Any = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
-        return float(last["seconds"]), int(last["iteration"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        last: Any = parse(read_text(folder / "metrics.jsonl").splitlines()[-1], folder)
+        seconds, iteration = float(last["seconds"]), int(last["iteration"])
+        return (seconds, iteration) if 0 <= seconds < MOST and 0 <= iteration < MOST else (0.0, 0)
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         return 0.0, 0
 
 

@@ -37,7 +37,7 @@ class CellResult:
     best_iteration: int = 0
     iterations: int = 0
     seconds: float = 0.0
-    curve: Sequence[Sequence[float | None]] = ()
+    curve: Sequence[Annotated[Sequence[float | None], range(3, 4)]] = ()
     scores: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
     probes: Mapping[str, Any] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cavia.building import build
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError, closest, require_at_least
 from cavia.pictures.faces import synthetic_faces
 from cavia.pictures.glyphs import synthetic_glyphs
 from cavia.pictures.images import CELEBA_IMAGES, CELEBA_PARTITION, ImageSet, read_celeba
@@ -75,6 +75,7 @@ OMNIGLOT = DataSet(
     "images_background/ and images_evaluation/ (from the Omniglot project, github.com/brendenlake/omniglot)",
     episodes={"channels": 1, "rotations": True, "invert": True},  # black on white; a turned character is another one
 )
+LARGEST_SIDE = 1024  # pixels
 DATA_SETS = {one.name: one for one in (CELEBA, MINI_IMAGENET, OMNIGLOT)}
 
 
@@ -83,7 +84,8 @@ def reopened(kind: type[Any], settings: Mapping[str, Any], root: Path, draw: Cal
 
     draw: what drew its pictures, if they are synthetic.
     """
-    source, size = settings["images"]["source"], settings["size"]
+    source = str(settings["images"]["source"])
+    size = require_at_least("size", settings["size"], 1, LARGEST_SIDE)
     if source.startswith("synthetic"):
         images = draw(size=size)
     elif source in DATA_SETS:

@@ -9,26 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_positive, shown
+from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.store.database import Database
+from cavia.store.database import SUMMED, Database, format_of, set_format
 from cavia.store.ids import Id, checked_ids, first_few
-from cavia.store.layout import DTYPES, Layout, checked_contexts
-from cavia.store.nearest import nearest_rows
+from cavia.store.layout import Layout, checked_contexts, has_numbers
+from cavia.store.nearest import lengths, nearest_rows
 from cavia.store.parquet import write_parquet
+from cavia.store.rows import FIRST_ROW, LAST_ROW, TABLES, Rows, look_up
 from cavia.tasks.batch import shape
 from cavia.tensor_file import checked_path
 
 BLOCK = 8192  # contexts in memory at a time, where a call goes through all of them
-ASKED = 1000  # ids in one query
-TABLES = {  # a whole number is its own row number; strings have an index
-    "int": "CREATE TABLE contexts (id INTEGER PRIMARY KEY, context BLOB NOT NULL)",
-    "str": "CREATE TABLE contexts (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, context BLOB NOT NULL)",
-}
-PUT = "INSERT INTO contexts (id, context) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET context = excluded.context"
-BATCH = "SELECT rowid, id, context FROM contexts WHERE rowid >= ? ORDER BY rowid LIMIT ?"
-FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
 
 
 class ContextStore:
@@ -52,14 +46,15 @@ class ContextStore:
     (3, True, torch.Size([2, 4, 1]))
     """
 
+    @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = checked_path(path)
-        if model == "" or not isinstance(model, Learner | str | None):
-            raise CaviaError(f"model must be a learner or its version, got {model!r}")
+        if model == "":
+            raise CaviaError("model must be a learner or its version, got ''")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
         self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))
-        self._layout: Layout | None = None
+        self._rows: Rows | None = None
         try:
             self.version = self._settle_version(asked)
         except BaseException:
@@ -84,8 +79,7 @@ class ContextStore:
             return
         layout = Layout.of(ids, contexts)
         with self._database.writing() as connection:
-            self._settle_layout(connection, layout)
-            connection.executemany(PUT, zip(ids, layout.pack(contexts), strict=True))
+            self._settle_rows(connection, layout).put(connection, ids, contexts)
 
     def get(self, ids: Iterable[Id]) -> Adapted:
         """These T tasks, in this order, for `predict`. Ids that are not there are an error that names them."""
@@ -95,23 +89,23 @@ class ContextStore:
 
     def delete(self, ids: Iterable[Id]) -> None:
         """Forget these tasks. If one of them is not there, all stay."""
-        ids = checked_ids(ids)
+        ids = checked_ids(ids, ordered=False)
         with self._database.writing() as connection:
-            rows = self._select(connection, "rowid", ids)
-            if rows:
-                connection.executemany("DELETE FROM contexts WHERE rowid = ?", ((row,) for row in rows.values()))
+            found = self._select(connection, "id, rowid", ids)
+            if rows := self._upgraded(connection):
+                rows.delete(connection, found.values())
 
     def __len__(self) -> int:
         with self._database.reading() as connection:
-            if self._find_layout(connection) is None:
+            if self._find_rows(connection) is None:
                 return 0
             return connection.execute("SELECT count(*) FROM contexts").fetchone()[0]
 
     def __contains__(self, id: object) -> bool:
         wanted = checked_ids([id])
         with self._database.reading() as connection:
-            layout = self._find_layout(connection)
-            if layout is None or layout.kind != type(wanted[0]).__name__:
+            rows = self._find_rows(connection)
+            if rows is None or rows.layout.kind != type(wanted[0]).__name__:
                 return False
             return connection.execute("SELECT 1 FROM contexts WHERE id = ?", wanted).fetchone() is not None
 
@@ -119,27 +113,29 @@ class ContextStore:
     def ids(self) -> list[Any]:
         """All ids: numbers in rising order, strings in the order in which they were first put."""
         with self._database.reading() as connection:
-            if self._find_layout(connection) is None:
-                return []
-            return [row[0] for row in connection.execute("SELECT id FROM contexts ORDER BY rowid")]
+            rows = self._find_rows(connection)
+            return [one for _, ids, _ in self._scan(connection, rows) for one in ids] if rows else []
 
+    @checked
     def batches(self, size: int = BLOCK) -> Iterator[tuple[list[Any], Tensor]]:
         """All ids and contexts [B, C], at most `size` at a time, in the order of `ids`.
 
         The store may be changed meanwhile: each batch shows it as it is when the batch is read.
         """
-        require_at_least("size", size, 1)
+        return self._batches(require_at_least("size", size, 1))
+
+    def _batches(self, size: int) -> Iterator[tuple[list[Any], Tensor]]:
         start = FIRST_ROW
         while start <= LAST_ROW:
             with self._database.reading() as connection:
-                layout = self._find_layout(connection)
-                block = connection.execute(BATCH, (start, size)).fetchall() if layout else []
-            if not block or layout is None:
+                rows = self._find_rows(connection)
+                block = rows.after(connection, start, size) if rows else []
+            if not block or rows is None:
                 return
-            rows, ids, contexts = zip(*block, strict=True)
-            yield list(ids), layout.unpack(contexts, self.path)
-            start = rows[-1] + 1
+            yield [row[1] for row in block], rows.contexts([row[1:] for row in block])
+            start = block[-1][0] + 1
 
+    @checked
     def nearest(self, tasks: Tensor | Iterable[Id], k: int = 10) -> list[list[tuple[Any, float]]]:
         """The k tasks whose contexts are nearest to each of Q: Q lists of (id, Euclidean distance), nearest first.
 
@@ -148,28 +144,31 @@ class ContextStore:
         """
         require_at_least("k", k, 1)
         with self._database.reading() as connection:
-            layout, own = self._find_layout(connection), None
+            rows, own = self._find_rows(connection), None
             if isinstance(tasks, Tensor) and tasks.is_floating_point():
-                queries = self._checked_queries(tasks, layout)
+                queries = self._checked_queries(tasks, rows.layout if rows else None)
             else:
                 ids = checked_ids(tasks)
-                queries, rows = self._get(connection, ids).double(), self._select(connection, "rowid", ids)
-                own = torch.tensor([rows[one] for one in ids], dtype=torch.int64)
-            if layout is None or not len(queries):
+                queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                own = torch.tensor([found[one][1] for one in ids], dtype=torch.int64)
+            if rows is None or not len(queries):
                 return [[] for _ in queries]
-            nearest = nearest_rows(self._scan(connection, layout, "rowid"), queries, k, own)
+            blocks = ((numbers, contexts) for numbers, _, contexts in self._scan(connection, rows))
+            nearest = nearest_rows(blocks, queries, k, own)
             return [
-                self._ranked(connection, layout, query, [row for row in near if own is None or row != own[place]])
+                self._ranked(connection, rows, query, [row for row in near if own is None or row != own[place]])
                 for place, (query, near) in enumerate(zip(queries, nearest.tolist(), strict=True))
             ]
 
+    @checked
     def export(self, path: str | PathLike[str]) -> None:
         """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[tables]`."""
         with self._database.reading() as connection:
-            layout = self._find_layout(connection)
-            if layout is None:
+            rows = self._find_rows(connection)
+            if rows is None:
                 raise CaviaError(f"{self.path} is empty: there is nothing to export")
-            write_parquet(checked_path(path), self._scan(connection, layout, "id"), layout, self.version)
+            blocks = ((ids, contexts) for _, ids, contexts in self._scan(connection, rows))
+            write_parquet(checked_path(path), blocks, rows.layout, self.version)
 
     def close(self) -> None:
         """Close the file; it holds everything that was put."""
@@ -191,6 +190,8 @@ class ContextStore:
             row = connection.execute(query).fetchone()
         if row is None and asked is None:
             raise CaviaError(f"{self.path} is empty; give the learner, or its version")
+        if row is not None and not isinstance(row[0], str):
+            raise CaviaError(f"{self.path} is damaged: its version must be a string, got {shown(row[0])}")
         if row is None:
             with self._database.writing() as connection:
                 connection.execute("INSERT OR IGNORE INTO about VALUES ('version', ?)", (asked,))
@@ -202,69 +203,65 @@ class ContextStore:
             )
         return row[0]
 
-    def _find_layout(self, connection: sqlite3.Connection) -> Layout | None:
+    def _find_rows(self, connection: sqlite3.Connection) -> Rows | None:
         """None as long as nothing was put, by whichever process."""
-        if self._layout is None:
+        if self._rows is None or not self._rows.summed:  # another process may put, or add checksums
             about = dict(connection.execute("SELECT name, value FROM about"))
-            if "kind" in about:
-                self._layout = Layout(about["kind"], DTYPES[about["dtype"]], about["size"])
-        return self._layout
+            self._rows = Rows.of(about, self.path, format_of(connection) == SUMMED)
+        return self._rows
 
-    def _settle_layout(self, connection: sqlite3.Connection, layout: Layout) -> None:
+    def _settle_rows(self, connection: sqlite3.Connection, layout: Layout) -> Rows:
         """Raise unless contexts of this layout belong here; the first ones decide."""
-        settled = self._find_layout(connection)
-        if settled is not None:
-            settled.check(layout, self.path)
-            return
+        if settled := self._upgraded(connection):
+            settled.layout.check(layout, self.path)
+            return settled
         connection.execute(TABLES[layout.kind])
         about = {"kind": layout.kind, "dtype": str(layout.dtype).removeprefix("torch."), "size": layout.size}
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        set_format(connection, SUMMED)
+        return Rows(layout, self.version, self.path, True)
+
+    def _upgraded(self, connection: sqlite3.Connection) -> Rows | None:
+        """The rows, with checksums, before they are written to."""
+        rows = self._find_rows(connection)
+        return rows if rows is None or rows.summed else rows.add_checksums(connection)
 
     def _get(self, connection: sqlite3.Connection, ids: list[Any]) -> Tensor:
-        packed = self._select(connection, "context", ids)
-        layout = self._find_layout(connection)
-        return layout.unpack([packed[one] for one in ids], self.path) if layout else torch.empty(0, 0)
+        rows = self._find_rows(connection)
+        found = self._select(connection, rows.columns if rows else "id", ids)
+        return rows.contexts([found[one] for one in ids]) if rows else torch.empty(0, 0)
 
-    def _select(self, connection: sqlite3.Connection, column: str, ids: list[Any]) -> dict[Any, Any]:
-        """id → value of a column; an error if one of the ids is not there."""
-        layout = self._find_layout(connection)
-        if layout and ids:
-            layout.check_kind(type(ids[0]).__name__, self.path)
-        values = dict(_look_up(connection, f"id, {column}", "id", ids if layout else []))
-        missing = [one for one in ids if one not in values]
+    def _select(self, connection: sqlite3.Connection, columns: str, ids: list[Any]) -> dict[Any, Any]:
+        """id → these columns, the first of which is the id; an error if one of the ids is not there."""
+        rows = self._find_rows(connection)
+        if rows and ids:
+            rows.layout.check_kind(type(ids[0]).__name__, self.path)
+        found = {row[0]: row for row in look_up(connection, columns, "id", ids if rows else [])}
+        missing = [one for one in ids if one not in found]
         if missing:
             raise CaviaError(f"{len(missing)} of {len(ids)} ids are not in {self.path}: {first_few(missing)}")
-        return values
+        return found
 
-    def _scan(self, connection: sqlite3.Connection, layout: Layout, column: str) -> Iterator[tuple[Any, Tensor]]:
-        """Ids, or row numbers as a tensor [B], and contexts [B, C] of the whole store, block by block."""
-        cursor = connection.execute(f"SELECT {column}, context FROM contexts ORDER BY rowid")
+    def _scan(self, connection: sqlite3.Connection, rows: Rows) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
+        """Row numbers [B], ids and contexts [B, C] of the whole store, block by block."""
+        cursor = connection.execute(f"SELECT rowid, {rows.columns} FROM contexts ORDER BY rowid")
         while block := cursor.fetchmany(BLOCK):
-            values, contexts = zip(*block, strict=True)
-            yield torch.tensor(values) if column == "rowid" else list(values), layout.unpack(contexts, self.path)
+            numbers, ids = torch.tensor([row[0] for row in block]), [row[1] for row in block]
+            yield numbers, ids, rows.contexts([row[1:] for row in block])
 
     def _ranked(
-        self, connection: sqlite3.Connection, layout: Layout, query: Tensor, rows: list[int]
+        self, connection: sqlite3.Connection, rows: Rows, query: Tensor, numbers: list[int]
     ) -> list[tuple[Any, float]]:
-        """The ids of these rows and their distances from query [C], nearest first."""
-        near_rows = list(_look_up(connection, "id, context", "rowid", rows))
-        contexts = layout.unpack([context for _, context in near_rows], self.path).double()
-        distances = (contexts - query).norm(dim=1).tolist()
-        near = [(one, distance) for (one, _), distance in zip(near_rows, distances, strict=True)]
+        """The ids of the rows of these numbers and their distances from query [C], nearest first."""
+        near_rows = list(look_up(connection, rows.columns, "rowid", numbers))
+        distances = lengths(rows.contexts(near_rows).double() - query).tolist()
+        near = [(one, distance) for (one, _, _), distance in zip(near_rows, distances, strict=True)]
         return sorted(near, key=lambda neighbour: neighbour[1])
 
     def _checked_queries(self, contexts: Tensor, layout: Layout | None) -> Tensor:
         """Contexts [Q, C] to look for, in double precision."""
         if contexts.ndim != 2 or (layout and contexts.shape[1] != layout.size):
             raise CaviaError(f"contexts must be [Q, {layout.size if layout else 'C'}], got {shape(contexts)}")
-        if not contexts.isfinite().all():
+        if not has_numbers(contexts) or not contexts.isfinite().all():
             raise CaviaError("the contexts whose neighbours are asked for are not finite")
         return contexts.detach().cpu().double()
-
-
-def _look_up(connection: sqlite3.Connection, columns: str, key: str, values: list[Any]) -> Iterator[Any]:
-    """Rows whose key is among the values, in any order."""
-    for start in range(0, len(values), ASKED):
-        part = values[start : start + ASKED]
-        marks = ",".join("?" * len(part))
-        yield from connection.execute(f"SELECT {columns} FROM contexts WHERE {key} IN ({marks})", part)

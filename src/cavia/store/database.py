@@ -12,7 +12,7 @@ from pathlib import Path
 from cavia.errors import CaviaError
 
 APPLICATION = 0x43564941  # "CVIA" in the header of the file: a database of another program is left alone
-FORMAT = 1
+PLAIN, SUMMED = 1, 2  # formats: rows without and with checksums
 CACHE_KIB = 64 * 1024  # pages kept in memory: the index of a million ids fits
 CHECKPOINT_PAGES = 8192  # the log is copied into the file when it reaches 32 MB …
 LOG_BYTES = 64 * 1024**2  # … and is cut back to this after a larger transaction
@@ -31,14 +31,15 @@ class Database:
         self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._create, self._closed = create, False
-        if path.is_dir() or not (create or path.exists()):
-            raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
         try:
+            exists = path.exists()
+            if path.is_dir() or not (create or exists):
+                raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CaviaError(f"cannot make {path.parent}: {error.strerror or error}") from error
+            raise CaviaError(f"cannot open {path}: {error.strerror or error}") from error
         self.read_only = not _is_writable(path)
-        if self.read_only and not path.exists():
+        if self.read_only and not exists:
             raise CaviaError(f"cannot make {path}: the folder is read-only")
         _OPEN.add(self)
         with self._errors():
@@ -126,8 +127,8 @@ class Database:
         )
         if application != APPLICATION and (tables or application or self.read_only):
             raise CaviaError(f"{self.path} is a database of another program, not a cavia store")
-        if application == APPLICATION and form != FORMAT:
-            raise CaviaError(f"{self.path} has format {form}, this version of cavia reads {FORMAT}")
+        if application == APPLICATION and form not in (PLAIN, SUMMED):
+            raise CaviaError(f"{self.path} has format {form}, this version of cavia reads {PLAIN} and {SUMMED}")
         return application == APPLICATION
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -135,7 +136,7 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         if not self._is_ours(connection):  # unless another process was quicker
             connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            set_format(connection, SUMMED)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute("COMMIT")
 
@@ -158,6 +159,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise CaviaError(self._explain(error)) from error
+        except UnicodeDecodeError as error:  # in what should be a text: an id, or SQLite's own message
+            raise CaviaError(f"{self.path} is damaged ({error}); restore it from a copy") from error
 
     def _explain(self, error: sqlite3.Error) -> str:
         match _code(error):
@@ -174,6 +177,16 @@ class Database:
                 return f"{self.path} is damaged ({error})"
             case _:
                 return f"cannot use the store {self.path}: {error}"
+
+
+def set_format(connection: sqlite3.Connection, form: int) -> None:
+    """Say which format the file has; part of the transaction."""
+    connection.execute(f"PRAGMA user_version = {form}")
+
+
+def format_of(connection: sqlite3.Connection) -> int:
+    """The format that the file has now."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _code(error: sqlite3.Error) -> int:

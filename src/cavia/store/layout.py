@@ -53,14 +53,11 @@ class Layout(NamedTuple):
         content = memoryview(contexts.view(torch.uint8).numpy().data).cast("B")
         return [content[start : start + self.length] for start in range(0, len(content), self.length)]
 
-    def unpack(self, contexts: Sequence[bytes], where: object) -> Tensor:
+    def unpack(self, contexts: Sequence[bytes]) -> Tensor:
         """[T, C], from what `pack` made."""
-        content = bytearray(b"".join(contexts))
-        if len(content) != len(contexts) * self.length:
-            raise CaviaError(f"{where} is damaged: a context has the wrong length")
-        if not content:
+        if not contexts:
             return torch.empty(0, self.size, dtype=self.dtype)
-        return torch.frombuffer(content, dtype=self.dtype).view(-1, self.size)
+        return torch.frombuffer(bytearray(b"".join(contexts)), dtype=self.dtype).view(-1, self.size)
 
 
 def checked_contexts(ids: Sequence[Any], contexts: Tensor | Adapted, size: int | None) -> Tensor:
@@ -79,12 +76,18 @@ def checked_contexts(ids: Sequence[Any], contexts: Tensor | Adapted, size: int |
     got = type(contexts).__name__
     if isinstance(contexts, Tensor):
         got = f"{contexts.dtype} {shape(contexts)}"
-        size = size or contexts.shape[-1]
-        if contexts.shape == (len(ids), size) and size and contexts.dtype in DTYPES.values():
+        size = size or (contexts.shape[-1] if contexts.ndim else None)
+        fits = contexts.shape == (len(ids), size) and size and contexts.dtype in DTYPES.values()
+        if fits and has_numbers(contexts):
             contexts = contexts.detach().cpu().contiguous()
             _check_finite(ids, contexts)
             return contexts
     raise CaviaError(f"contexts must be a floating-point tensor [{len(ids)}, {size or 'C'}], one row per id; got {got}")
+
+
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether the tensor is an ordinary one, neither sparse nor on the meta device."""
+    return tensor.layout == torch.strided and not tensor.is_meta
 
 
 def _check_finite(ids: Sequence[Any], contexts: Tensor) -> None:

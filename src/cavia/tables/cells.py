@@ -3,6 +3,7 @@
 import re
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -42,7 +43,11 @@ def kind_of(value: Any) -> str:
         if is_truth(value):
             return "text"
         return "number" if isinstance(value, Real | Decimal) else "other"
-    text = value.strip()
+    return _kind_of_text(value.strip())
+
+
+@lru_cache(2**16)
+def _kind_of_text(text: str) -> str:
     if NUMBER.fullmatch(text):
         return "code" if CODE.fullmatch(text) else "number"
     if as_date(text) is not None:
@@ -91,7 +96,11 @@ def as_date(value: Any, compact: bool = False) -> datetime | None:
         return datetime(value.year, value.month, value.day, value.hour, value.minute, value.second)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)
-    text = as_text(value) if compact else value.strip() if isinstance(value, str) else ""
+    return _date_of_text(as_text(value), compact) if compact or isinstance(value, str) else None
+
+
+@lru_cache(2**16)
+def _date_of_text(text: str, compact: bool) -> datetime | None:
     found = DATE.fullmatch(text) or (COMPACT_DATE.fullmatch(text) if compact else None)
     if not found:
         return None
@@ -106,7 +115,10 @@ def as_text(value: Any) -> str:
     """A cell as text; whole numbers without a point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value).strip()
+    try:
+        return str(value).strip()
+    except ValueError:  # a whole number of more digits than Python writes
+        return hex(value)
 
 
 def canonical(text: str) -> str:
@@ -126,5 +138,5 @@ def shown_cell(value: Any) -> str:
 def _is_nan(value: Any) -> bool:
     try:
         return bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):  # an array, a signalling NaN
-        return isinstance(value, Decimal)
+    except (TypeError, ValueError, ArithmeticError):  # an array, a signalling NaN, pandas' NA
+        return isinstance(value, Decimal) or type(value).__name__ == "NAType"

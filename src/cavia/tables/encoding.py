@@ -75,6 +75,12 @@ class Encoding:
         known = ~targets.isnan().any(1)
         return targets.where(known[:, None], 0.0), known
 
+    def unknown(self, table: Table) -> dict[str, int]:
+        """Input → in how many rows it has a category that training never saw, where there are any."""
+        categories = [one for one in self.inputs if isinstance(one, Category)]
+        counts = {one.name: int((one.numbers(table) == -2).sum()) for one in categories}
+        return {name: count for name, count in counts.items() if count}
+
     def empty_targets(self, points: int) -> Tensor:
         """Targets [1, points, ...] of a task that stand for none."""
         return (

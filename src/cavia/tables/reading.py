@@ -33,6 +33,7 @@ class Table(dict[str, np.ndarray]):
     ):
         super().__init__(columns)
         self.where, self.lines, self.declared = where, lines, frozenset(declared)
+        self.parsed: dict[tuple[str, str], Any] = {}  # what `values` found in a column, which takes a while
 
     @property
     def rows(self) -> int:
@@ -51,7 +52,7 @@ class Table(dict[str, np.ndarray]):
     def column(self, name: str) -> np.ndarray:
         """The column of that name, [rows], or an error with the nearest ones."""
         if name not in self:
-            raise CaviaError(f"{self.where} has no column {name!r}; {nearest(name, self)}")
+            raise CaviaError(f"{self.where} has no column {shown_cell(name)}; {nearest(name, self)}")
         return self[name]
 
     def names(self, name: str) -> list[str]:
@@ -76,7 +77,7 @@ def read_table(source: Any) -> Table:
         return _read_file(Path(source))
     declared: list[Any] = []
     if hasattr(source, "column_names") and hasattr(source, "column"):  # pyarrow
-        pairs = [(name, source.column(i).to_pylist()) for i, name in enumerate(source.column_names)]
+        pairs = [(name, _of_arrow(name, source.column(i))) for i, name in enumerate(source.column_names)]
         declared = [name for i, name in enumerate(source.column_names) if _is_dictionary(source.column(i).type)]
     elif hasattr(source, "columns") and hasattr(source, "iloc"):  # pandas
         series = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
@@ -97,7 +98,7 @@ def read_table(source: Any) -> Table:
 
 def _read_file(path: Path) -> Table:
     if not path.is_file():
-        raise CaviaError(f"there is no file {path}")
+        raise CaviaError(f"there is no file {path if str(path).isprintable() else repr(str(path))}")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
         return _read_csv(path, "\t" if kind == ".tsv" else ",")
@@ -178,6 +179,13 @@ def _array(name: str, values: Any) -> np.ndarray:
             if isinstance(cell, str):
                 _check_text(cell, f"row {row} (counting from 0), column {name!r}")
     return found
+
+
+def _of_arrow(name: str, values: Any) -> list[Any]:
+    try:
+        return values.to_pylist()
+    except ValueError as error:  # nanoseconds
+        raise CaviaError(f"column {name!r} cannot be read: {' '.join(str(error).split())}") from error
 
 
 def _of_series(values: Any) -> Any:

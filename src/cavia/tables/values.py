@@ -14,6 +14,12 @@ MOST_DEVIATIONS = 1e9  # from the training mean: a network in float32 computes w
 
 def numbers(table: Table, name: str) -> np.ndarray:
     """A column as float64 [rows], NaN where a value is missing; an error that names a cell that is no number."""
+    if ("numbers", name) not in table.parsed:
+        table.parsed["numbers", name] = _numbers(table, name)
+    return table.parsed["numbers", name]
+
+
+def _numbers(table: Table, name: str) -> np.ndarray:
     values = table.column(name)
     if values.dtype.kind in "iuf":
         found = values.astype(np.float64)
@@ -36,6 +42,12 @@ def numbers(table: Table, name: str) -> np.ndarray:
 
 def dates(table: Table, name: str) -> list[datetime | None]:
     """A column as dates, None where one is missing; an error that names a cell that is none."""
+    if ("dates", name) not in table.parsed:
+        table.parsed["dates", name] = _dates(table, name)
+    return table.parsed["dates", name]
+
+
+def _dates(table: Table, name: str) -> list[datetime | None]:
     found: list[datetime | None] = []
     for row, value in enumerate(table.column(name).tolist()):
         date = None if is_missing(value) else as_date(value, compact=True)

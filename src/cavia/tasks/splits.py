@@ -34,9 +34,10 @@ def _given_splits(
         require_one_of("split", split, SPLITS)
     found = {split: [str(name) for name in splits.get(split, ())] for split in SPLITS}
     seen: set[str] = set()
+    there = {*known, *dropped}
     for split, chosen in found.items():
         for name in chosen:
-            if name not in known and name not in dropped:
+            if name not in there:
                 raise CaviaError(f"split {split!r} names the task {name!r}, which is not there")
             if name in seen:
                 raise CaviaError(f"the task {name!r} is in two splits")
@@ -44,4 +45,5 @@ def _given_splits(
     left = [name for name in known if name not in seen]
     if left:
         raise CaviaError(f"{len(left)} tasks are in no split: {', '.join(map(repr, left[:5]))}")
-    return {split: [name for name in chosen if name not in dropped] for split, chosen in found.items()}
+    gone = set(dropped)
+    return {split: [name for name in chosen if name not in gone] for split, chosen in found.items()}

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cavia.errors import require_at_least
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch, TaskFamily
@@ -62,7 +63,9 @@ class TaskFeed(Feed):
         self.waits, self.line_every = self.device.type != "cpu", self.validation.every
 
     def begin(self, begun: Mapping[str, Any] | None) -> None:
-        self.ahead = batches_ahead(self.family, self.sizes) if begun is None else begun.get("batches_ahead", 1)
+        self.ahead = batches_ahead(self.family, self.sizes)
+        if begun is not None:
+            self.ahead = require_at_least("batches_ahead in config.json", begun.get("batches_ahead", 1), 1, MOST_AHEAD)
         self.used = self.ahead
 
     def as_config(self) -> dict[str, Any]:

@@ -1,20 +1,35 @@
 """The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from torch import Tensor
 
 from cavia.commit import this_commit
-from cavia.errors import Busy, CaviaError
+from cavia.errors import Busy, CaviaError, require_at_least, shown
+from cavia.json_text import parse_object
+from cavia.kinds import checked, require_kind
 from cavia.locking import try_lock
 from cavia.temporaries import clear_leftovers
-from cavia.tensor_file import checked_path, finite, read_json, read_tensors, write_atomically, write_json, write_tensors
+from cavia.tensor_file import (
+    checked_path,
+    finite,
+    read_object,
+    read_tensors,
+    read_text,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
 from cavia.training.outer import outer_of
+
+IN_CONFIG = {"iterations": int, "batches_ahead": int, "learner": dict, "commits": Sequence[str], "outer": str}
 
 
 @dataclass
@@ -39,6 +54,7 @@ class RunFolder:
     events: write TensorBoard events, too, if it is installed.
     """
 
+    @checked
     def __init__(self, path: str | PathLike[str], events: bool = True):
         self.path, self.events = checked_path(path), events
         self.config = self.path / "config.json"
@@ -67,8 +83,21 @@ class RunFolder:
         used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
         if not (self.config.exists() and used):
             return None
-        found = read_json(self.config)
-        return found if isinstance(found, dict) else {}
+        return self._config()
+
+    def _config(self) -> dict[str, Any]:
+        """What config.json says, if it can be a run's."""
+        found = read_object(self.config)
+        kinds = {
+            "iterations": int,
+            "batches_ahead": int,
+            "learner": dict[str, Any],
+            "commits": Sequence[str],
+            "outer": str,
+        }
+        for name in found.keys() & kinds.keys():
+            require_kind(f"{name} in {self.config}", found[name], kinds[name])
+        return found
 
     def keep_before_cooldown(self) -> None:
         """Keep a copy of the checkpoint as it is."""
@@ -89,19 +118,21 @@ class RunFolder:
         config = json.loads(json.dumps(config, default=repr))
         there, commits = self.recorded(), []
         if there is not None:
-            commits = there.pop("commits", [])
+            commits = there.pop("commits", ["not recorded"])
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
             difference = _difference(there, _known_by(there, config))
             if difference:
-                raise CaviaError(f"{self.path} holds a run of another configuration: {difference}; use another folder")
+                raise CaviaError(
+                    f"{self.config}: the folder holds a run of another configuration: {difference}; use another folder"
+                )
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
         write_json(self.config, config)
 
     def commits(self) -> list[str]:
         """The commits of cavia that trained here."""
-        return read_json(self.config).get("commits", [])
+        return self._config().get("commits", [])
 
     def save(self, state: TrainingState, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the checkpoint, atomically. groups: "learner", "generator", …: name → tensor of each."""
@@ -119,24 +150,34 @@ class RunFolder:
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
             groups.setdefault(group, {})[rest] = value
-        if "interval_loss" in description:  # as earlier versions have it
-            loss = description.pop("interval_loss")
-            description["interval"] = {"loss": loss} if description["interval_count"] else {}
-        try:
-            return TrainingState(**description, best=groups.pop("best", {})), groups
-        except TypeError as error:
-            raise CaviaError(f"{self.checkpoint} is not a training checkpoint ({error})") from error
+        return _state(description, groups.pop("best", {}), self.checkpoint), groups
 
     def forget_metrics_after(self, iteration: int) -> None:
         """Drop the lines that a killed run wrote after its last checkpoint, and a half-written one."""
         if self.metrics.exists():
-            lines = self.metrics.read_text(errors="replace").splitlines()
-            kept = [line for line in lines if _iteration(line) <= iteration]
+            kept = [line for line, found in self._lines(may_be_cut=True) if found["iteration"] <= iteration]
             write_atomically(self.metrics, "".join(line + "\n" for line in kept).encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, oldest first."""
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        return [found for _, found in self._lines()]
+
+    def _lines(self, may_be_cut: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The lines of metrics.jsonl and what they say; may_be_cut: a last one that was cut is left out."""
+        lines = read_text(self.metrics, errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            where = f"line {number} of {self.metrics}"
+            try:
+                found = parse_object(line, where)
+                for name in ("iteration", "seconds"):
+                    require_kind(f"{name} in {where}", found.get(name), float)
+            except CaviaError as error:
+                if may_be_cut and number == len(lines):
+                    return
+                raise CaviaError(f"{error}; delete the line to go on without it") from error
+            yield line, found
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add one line to metrics.jsonl."""
@@ -154,11 +195,27 @@ def _known_by(there: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any
     return config | {"learner": {name: value for name, value in config["learner"].items() if name != "loss_code"}}
 
 
-def _iteration(line: str) -> float:
-    try:
-        return json.loads(line)["iteration"]
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _state(description: dict[str, Any], best: dict[str, Tensor], where: Path) -> TrainingState:
+    """The state that a checkpoint's header describes, if it does."""
+    if "interval_loss" in description:  # as earlier versions have it
+        loss = description.pop("interval_loss")
+        description["interval"] = {"loss": loss} if description.get("interval_count") else {}
+    found = {"drawn": 0} | description  # which earlier versions do not have
+    kinds = {name: hint for name, hint in get_type_hints(TrainingState).items() if name != "best"}
+    if found.keys() != kinds.keys():
+        wrong = sorted(found.keys() ^ kinds.keys())[0]
+        raise CaviaError(f"{where} is not a training checkpoint: {shown(wrong)} is {_where(wrong, kinds)}")
+    for name, hint in kinds.items():
+        require_kind(f"{name} in {where}", found[name], hint)
+        if hint is int:
+            require_at_least(f"{name} in {where}", found[name], 0)
+    if not 0 <= found["seconds"] < math.inf:
+        raise CaviaError(f"seconds in {where} must be at least 0 and finite, got {found['seconds']}")
+    return TrainingState(**found, best=best)
+
+
+def _where(name: str, kinds: Mapping[str, Any]) -> str:
+    return "missing" if name in kinds else "not known"
 
 
 def _difference(there: Any, here: Any, name: str = "") -> str | None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.kinds import checked
 from cavia.learners.base import Learner
+from cavia.learners.rebuilding import check_fits
 from cavia.training.checkpoint import RunFolder, TrainingState
 from cavia.training.feed import Feed
 from cavia.training.interrupt import StopRequest
@@ -166,15 +168,35 @@ class Run:
         if found := self.folder.load():
             self.state, groups = found
             try:
-                self.learner.load_state_dict(groups["learner"])
-                _set_own_random_state(groups["generator"])
-                self.step.load_state(groups.get("optimiser", {}))
-                self.feed.load_source_state(groups.get("environment", {}))
-                self.feed.load_state(groups["generator"]["state"], self.state.drawn)
-            except (RuntimeError, KeyError) as error:
-                why = str(error).strip().splitlines()[-1].strip()
-                raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {why}") from error
+                self._restore(groups, self.folder.checkpoint)
+            except CaviaError:
+                raise
+            except Exception as error:  # of an outer step or an environment, which may be anybody's
+                why = str(error).strip().splitlines()
+                problem = why[-1].strip() if why else type(error).__name__
+                raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {problem}") from error
         self.folder.forget_metrics_after(self.state.iteration)
+
+    def _restore(self, groups: dict[str, dict[str, Tensor]], where: Path) -> None:
+        """Put everything where it was when the checkpoint was written, if all of it fits."""
+        state = self.state
+        for weights in (groups.get("learner", {}), *([state.best] if state.best else [])):
+            check_fits(self.learner, weights, where, exact=True)
+        for name, value in self.step.state().items():
+            kept = groups.get("optimiser", {}).get(name, value)
+            if (kept.shape, kept.dtype) != (value.shape, value.dtype):
+                got, wanted = f"{kept.dtype} {list(kept.shape)}", f"{value.dtype} {list(value.shape)}"
+                raise CaviaError(f"{where} does not fit this run: {name} of the outer step is {got}, not {wanted}")
+        if state.iteration > self.iterations or state.drawn >= self.feed.ahead:
+            raise CaviaError(
+                f"{where} does not fit this run: it is at iteration {state.iteration} of {self.iterations}, "
+                f"with {state.drawn} of {self.feed.ahead} batches used"
+            )
+        self.learner.load_state_dict(groups["learner"])
+        _set_own_random_state(groups["generator"])
+        self.step.load_state(groups.get("optimiser", {}))
+        self.feed.load_source_state(groups.get("environment", {}))
+        self.feed.load_state(groups["generator"]["state"], state.drawn)
 
     def finish(self) -> FitResult:
         """Put the best model into the learner, and into the run folder."""

@@ -1,12 +1,12 @@
 """Find the result files below some folders, check them, and put them in the paper's order."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cavia.errors import CaviaError
-from cavia.paper.checking import first_problem
+from cavia.paper.checking import first_problem, read_value
 from cavia.paper.schema import Result
-from cavia.tensor_file import read_json
 
 # The order in which the paper shows them; all others follow by name.
 PAPER_ORDER = (
@@ -33,14 +33,14 @@ def _result_files(folders: Sequence[Path]) -> Iterator[Path]:
     seen = set()
     for folder in folders:
         for path in sorted(Path(folder).rglob("result.json")):
-            inside_cells = "cells" in path.relative_to(folder).parts
-            if not inside_cells and path.resolve() not in seen:
-                seen.add(path.resolve())
+            inside_cells, place = "cells" in path.relative_to(folder).parts, os.path.realpath(path)
+            if not inside_cells and place not in seen:
+                seen.add(place)
                 yield path
 
 
 def _read(path: Path) -> Result | None:
-    result = read_json(path)
+    result = read_value(path)
     if not isinstance(result, dict) or "experiment" not in result:
         return None
     if problem := first_problem(result):

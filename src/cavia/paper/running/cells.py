@@ -17,19 +17,22 @@ from typing import Any
 
 import torch
 
-from cavia.errors import Busy, CaviaError, Diverged, Interrupted
-from cavia.machine import cores
+from cavia.errors import Busy, CaviaError, Diverged, Interrupted, shown
+from cavia.machine import cores, require_memory
 from cavia.paper.catalogue import find
+from cavia.paper.checking import first_problem, read_value
 from cavia.paper.experiment import Cell, Data, Place
 from cavia.paper.running.display import Display
 from cavia.paper.running.processes import start_process
 from cavia.paper.schema import CellResult
 from cavia.paper.training import run_cell
-from cavia.tensor_file import read_json, write_json
+from cavia.tensor_file import write_json
 from cavia.training.interrupt import stop_requests
 from cavia.training.progress import Progress
 
 INTERRUPTED = 130  # exit code of a worker that was asked to stop
+MOST_CELLS = 10_000  # of an experiment
+MEMORY = 2**28  # bytes that a process takes, about, before it trains
 PATIENCE = 5.0  # seconds between looks at a cell that another process works on
 
 
@@ -68,9 +71,17 @@ class Order:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells of the experiment, none twice."""
-        cells = find(self.experiment).cells(self.settings, self.seeds)
-        return list({cell.name: cell for cell in cells}.values())
+        """All cells of the experiment, none twice; raises if they are too many to be meant."""
+        experiment, settings = find(self.experiment), self.settings
+        values = [value for name in experiment.chooses if isinstance(value := getattr(settings, name, 0), tuple)]
+        count = self.seeds * math.prod(map(len, values))
+        if count > MOST_CELLS:
+            hours = min(count, 10**30) * settings.iterations * experiment.seconds(self.set) / 3600
+            raise CaviaError(
+                f"{self.experiment} must have at most {MOST_CELLS:,} cells, has {shown(count)} with {self.seeds} "
+                f"seeds, which would take some {hours:.1g} core-hours; choose fewer seeds or values"
+            )
+        return list({cell.name: cell for cell in experiment.cells(settings, self.seeds)}.values())
 
     def folder(self, cell: Cell) -> Path:
         """Where a cell trains."""
@@ -84,9 +95,16 @@ def _as_text(value: Any) -> str:
 def read_result(order: Order, cell: Cell) -> CellResult | None:
     """The cell's result, if it is trained and measured as the order says."""
     path = order.folder(cell) / "result.json"
-    result = CellResult.of(read_json(path)) if path.exists() else None
-    as_ordered = find(order.experiment).of_a_cell(order.settings)
-    return result if result and result.settings == as_ordered else None
+    values = read_value(path) if path.exists() else None
+    result = CellResult.of(values)
+    if result is None:
+        return None
+    problem = first_problem(values, CellResult)
+    if not problem and result.choices != cell.choices:
+        problem = f"choices must be {dict(cell.choices)}, got {shown(result.choices)}"
+    if problem:
+        raise CaviaError(f"{path} is not the result of this cell: {problem}; delete it to have the cell measured again")
+    return result if result.settings == find(order.experiment).of_a_cell(order.settings) else None
 
 
 @dataclass
@@ -107,6 +125,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], jobs: int, display: Display, 
 
     until: the moment, by time.monotonic(), at which all are asked to write their checkpoints and stop.
     """
+    require_memory(jobs * MEMORY, f"{shown(jobs)} cells at a time (--jobs)")
     waiting = [(0.0, order, cell) for order, cell in cells]  # when to look at each
     workers: list[_Worker] = []
     with stop_requests() as stop:
@@ -214,7 +233,7 @@ def _work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
         write_json(folder / "result.json", result.as_json())
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    except (CaviaError, Diverged, OSError, RuntimeError) as error:
+    except (CaviaError, Diverged, OSError, RuntimeError, MemoryError, OverflowError) as error:
         what = (str(error).strip() or type(error).__name__).splitlines()[0]
         send(Busy(what) if isinstance(error, Busy) else CaviaError(what))
         raise SystemExit(2) from None

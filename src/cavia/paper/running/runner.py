@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from cavia.errors import CaviaError, shown
 from cavia.machine import cores
 from cavia.paper.catalogue import find
 from cavia.paper.experiment import Settings
@@ -61,7 +62,11 @@ def sum_up(order: Order, settings: Settings, results: list[CellResult]) -> Resul
     }
     if order.set == "tuned":
         result["differs"] = experiment.differs
-    result.update(experiment.summarise(settings, results))  # type: ignore[typeddict-item]  # a part of a Result
+    try:
+        result.update(experiment.summarise(settings, results))  # type: ignore[typeddict-item]  # a part of a Result
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {shown(str(error))}"
+        raise CaviaError(f"{order.out / 'cells'} cannot be summed up ({what}); --remeasure measures again") from error
     return result
 
 

@@ -1,0 +1,52 @@
+"""Words for whoever called us, on any terminal: what its encoding lacks is spelled out, and errors are one line."""
+
+import codecs
+import io
+import os
+import sys
+import unicodedata
+from typing import Any
+
+SPELLED = {
+    "±": "+-", "−": "-", "–": "-", "—": "--", "×": "x", "·": "*", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'",
+    "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma", "θ": "theta", "λ": "lambda", "φ": "phi",
+}  # fmt: skip
+LONGEST = 2000  # characters of an error: nobody reads more
+
+
+def make_readable() -> None:
+    """Let the output take any text, whatever the locale."""
+    codecs.register_error("cavia.spelled", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="cavia.spelled")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """The characters that cannot be encoded, in ASCII: known signs spelled out, letters without accents, else \\u…"""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    words = []
+    for sign in error.object[error.start : error.end]:
+        plain = SPELLED.get(sign) or unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
+        words.append(plain or sign.encode("ascii", "backslashreplace").decode())
+    return "".join(words), error.end
+
+
+def say(message: object) -> None:
+    """One line to stderr; nothing if there is nowhere to say it."""
+    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in f"cavia: {message}"[:LONGEST])
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def silence(stream: Any) -> None:
+    """Nothing more is written to the stream, not even what it holds when Python ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):  # it is no file
+        pass

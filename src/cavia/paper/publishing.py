@@ -1,0 +1,85 @@
+"""Copy trained cells into the package, as `results/models.toml` says: python -m cavia.paper.publishing --runs runs"""
+
+import argparse
+import math
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cavia.errors import CaviaError
+from cavia.paper.schema import CellResult
+from cavia.published.models import FOLDER
+from cavia.tensor_file import read_json, write_json
+
+LIST = Path("results/models.toml")
+KEYS = {"experiment", "set", "cell", "about", "licence"}
+LARGEST = 2 * 2**20  # bytes of a model
+
+
+def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
+    """Copy the models of the list whose cells are finished, with a description of each; returns their names.
+
+    A model that is there already stays until its cell is finished again.
+    """
+    known = read_json(out / "models.json") if (out / "models.json").exists() else {}
+    names = []
+    for name, entry in tomllib.loads(source.read_text(encoding="utf-8")).items():
+        if set(entry) != KEYS:
+            raise CaviaError(f"{source}, {name} must have {', '.join(sorted(KEYS))}, got {', '.join(sorted(entry))}")
+        candidates = list(_finished(runs / entry["set"] / entry["experiment"], entry["cell"]))
+        if not candidates:
+            continue
+        cell, result = min(candidates, key=lambda found: _loss(found[1]))
+        if (cell / "model.cavia").stat().st_size > LARGEST:
+            raise CaviaError(f"{cell / 'model.cavia'} has more than {LARGEST} bytes")
+        (out / name).mkdir(parents=True, exist_ok=True)
+        for file in ("model.cavia", "config.json"):
+            shutil.copy(cell / file, out / name / file)
+        known[name] = {
+            "about": entry["about"],
+            "score": _score(result, read_json(cell / "config.json")),
+            "command": f"cavia evaluate {name}",
+            "source": f"{entry['experiment']} --{entry['set']}, {cell.name}, {' '.join(result.commits) or 'unknown'}",
+            "licence": entry["licence"],
+        }
+        names.append(name)
+    write_json(out / "models.json", known)
+    return names
+
+
+def _loss(result: CellResult) -> float:
+    """The score on validation tasks, as a number that is lower where the model is better."""
+    score = math.inf if result.validation is None else result.validation
+    return score if "mse" in result.scores else -score
+
+
+def _score(result: CellResult, config: Mapping[str, Any]) -> str:
+    """What was measured on test tasks, after the steps that it was trained with."""
+    measure, by_steps = next(iter(result.scores.items()))
+    steps = min(config["learner"]["arguments"].get("inner_steps", 1), len(by_steps) - 1)
+    values = [value for value in by_steps[steps] if value is not None]
+    name = "MSE" if measure == "mse" else measure
+    return f"{name} {sum(values) / len(values):.4g} after {steps} step{'s' if steps != 1 else ''}, {len(values)} tasks"
+
+
+def _finished(folder: Path, choices: Mapping[str, Any]) -> Iterator[tuple[Path, CellResult]]:
+    """Cells of a run folder that are finished and have these choices."""
+    for cell in sorted(folder.glob("cells/*")):
+        if (cell / "result.json").exists() and (cell / "model.cavia").exists():
+            result = CellResult.of(read_json(cell / "result.json"))
+            if result and not result.diverged and choices.items() <= result.choices.items():
+                yield cell, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m cavia.paper.publishing")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--list", type=Path, default=LIST)
+    options = parser.parse_args()
+    print("published:", ", ".join(publish_models(options.list, options.runs, FOLDER)) or "nothing is finished")
+
+
+if __name__ == "__main__":
+    main()
