@@ -41,7 +41,7 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if set(self.pixels) != set(SPLITS):
-            raise CaviaError(f"pictures must come in the splits {', '.join(SPLITS)}, got {', '.join(self.pixels)}")
+            raise CaviaError(f"pixels need the splits {', '.join(SPLITS)}, got {', '.join(self.pixels) or 'none'}")
         if self.pixels["train"].ndim != 4:
             raise CaviaError(
                 f"pixels must be uint8 [N, size, size, 3] in each split, got {shown(self.pixels['train'])}"
