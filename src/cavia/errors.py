@@ -92,7 +92,8 @@ def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
     number = _number(name, value)
     if not 0 < number < LARGEST_RATE:
-        raise CaviaError(f"{name} must be above 0 and finite (below {LARGEST_RATE:g}), got {shown(value)}")
+        limit = f"below {LARGEST_RATE:g}" if 0 < number < float("inf") else "finite"
+        raise CaviaError(f"{name} must be above 0 and {limit}, got {shown(value)}")
     return number
 
 

@@ -70,7 +70,7 @@ def test_list_shows_what_there_is(tmp_path, capsys):
         (["run", "table1", "--set", "contexts=1,x"], "contexts must be a whole number, got 'x'"),
         (["run", "table1", "--set", "iterations"], "--set takes name=value"),
         (["run", "table1", "--set", "iterations=0"], "iterations must be at least 1, got 0"),
-        (["run", "table1", "--set", "lr=-1"], "lr must be above 0 and finite"),
+        (["run", "table1", "--set", "lr=-1"], "lr must be above 0 and finite, got -1.0"),
         (["run", "table1", "--set", "contexts="], "contexts must be a whole number, got ''"),
         (["run", "table1", "--tuned"], "table1 has no set of settings 'tuned'; it has quick, full"),
         (["run", "table1", "--seeds", "0"], "must be a whole number of at least 1, got '0'"),
