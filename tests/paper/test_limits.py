@@ -1,4 +1,4 @@
-"""Files of others, absurd numbers and deep nesting, in results, run folders and plans: one line that says what is wrong."""
+"""Files of others, absurd numbers and deep nesting, in results, run folders and plans: one line for each."""
 
 import json
 import os
@@ -35,7 +35,10 @@ def nested(depth):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (result(tables=[table() | {"digits": 10**9}]), "tables[0].digits must be at least 0 and at most 20, got 1000000000"),
+        (
+            result(tables=[table() | {"digits": 10**9}]),
+            "tables[0].digits must be at least 0 and at most 20, got 1000000000",
+        ),
         (result(others=[result(tables=[table() | {"digits": 21}])]), "others[0].tables[0].digits must be at least 0"),
         (result(seconds=10**400), "seconds must be between -1e100 and 1e100, got 1000"),
         (result(seeds=-(10**400)), "seeds must be between -1e100 and 1e100"),
@@ -43,12 +46,18 @@ def nested(depth):
         ("[" * 100_000, "is not valid JSON (too many brackets inside each other)"),
         (result(experiment="a" * 101), "experiment must be letters, digits, '.', '_' and '-', at most 100"),
         (result(figures=[lines("a" * 101)]), "figures[0].name must be letters"),
-        (result(figures=[scatter() | {"panels": scatter()["panels"] * 99}]), "figures[0].panels must have 0 to 100 entries"),
-        (result(figures=[lines() | {"series": lines()["series"] * 900}]), "figures[0].series must have 0 to 1000 entries"),
+        (
+            result(figures=[scatter() | {"panels": scatter()["panels"] * 99}]),
+            "figures[0].panels must have 0 to 100 entries",
+        ),
+        (
+            result(figures=[lines() | {"series": lines()["series"] * 900}]),
+            "figures[0].series must have 0 to 1000 entries",
+        ),
         (result(title="\ud800"), "is not valid JSON (half of a character"),
         (result(commits=[1]), "commits[0] must be text, got 1"),
     ],
-)  # fmt: skip
+)
 def test_a_result_beyond_its_limits_names_the_file_the_key_and_the_limit(content, problem, tmp_path, capsys):
     path = write(tmp_path / "run", content)
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
@@ -161,12 +170,15 @@ def test_results_of_other_versions_are_not_results(finished):
         ("run = 3", "has no [[run]]"),
         ('[[run]]\nexperiment = "table1"\nset = "quick"\nseeds = 1000000000', "must have at most 10,000 cells"),
         ('[[run]]\nexperiment = "table1"\nset = "quick"\nseeds = 1e400', "seeds must be a whole number"),
-        ('[[run]]\nexperiment = "table1"\nset = "quick"\nsettings = {iterations = 1' + "0" * 400 + "}", "iterations must be at most"),
+        (
+            '[[run]]\nexperiment = "table1"\nset = "quick"\nsettings = {iterations = 1' + "0" * 400 + "}",
+            "iterations must be at most",
+        ),
         ('[[run]]\nexperiment = "tabel1"\nset = "quick"', "did you mean 'table1'?"),
         ('[[run]]\nexperiment = "table1"\nset = "quick"\nsets = 3', "unknown key 'sets'"),
-        ('[[run]]\nexperiment = 1979-05-27', 'needs experiment = "…"'),
+        ("[[run]]\nexperiment = 1979-05-27", 'needs experiment = "…"'),
     ],
-)  # fmt: skip
+)
 def test_a_plan_beyond_its_limits_is_one_line_that_names_it(text, problem, tmp_path, capsys):
     path = tmp_path / "plan.toml"
     path.write_text(text)
@@ -187,9 +199,18 @@ def test_a_plan_is_a_file(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", "{", "[" * 5000, '{"seconds": 1}', '{"seconds": 1e300, "iteration": 5}', '{"seconds": "a", "iteration": 1}',
-     '{"seconds": 1, "iteration": 1' + "0" * 400 + "}", '{"seconds": 1' + "0" * 400 + ', "iteration": 1}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 5000,
+        '{"seconds": 1}',
+        '{"seconds": 1e300, "iteration": 5}',
+        '{"seconds": "a", "iteration": 1}',
+        '{"seconds": 1, "iteration": 1' + "0" * 400 + "}",
+        '{"seconds": 1' + "0" * 400 + ', "iteration": 1}',
+    ],
+)
 def test_the_state_of_a_plan_does_not_believe_foreign_metrics(line, tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text('[[run]]\nexperiment = "fig4"\nset = "quick"')

@@ -22,7 +22,7 @@ def read_plan(path: Path, runs: Path, **how: Any) -> list[Order]:
     """
     try:
         document = tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, or a file that cannot be read
         raise CaviaError(f"{path} is not a plan: {error}") from error
     for name in document:
         if name != "run":
