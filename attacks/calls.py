@@ -132,8 +132,10 @@ def _converts(value: Any, hint: Any) -> bool:
     """Whether a value becomes one of the annotated kind without loss: 2 for 2.0, NumPy's numbers, an array's tensor."""
     if isinstance(value, bool):
         return False
-    if isinstance(value, np.generic) and _is_of(value.item(), hint):
-        return True
+    if isinstance(value, np.generic):
+        value = value.item()
+        if _is_of(value, hint):
+            return True
     if isinstance(value, int) and _is_of(float(min(value, 10**300)), hint):
         return True
     if _is_of(torch.zeros(1), hint):
