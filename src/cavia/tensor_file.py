@@ -143,15 +143,15 @@ def _opened(path: Path) -> Iterator[Any]:
     """A file by `write_tensors`, open; an error that names it if it is another."""
     from safetensors import SafetensorError, safe_open
 
-    if not checked_path(path).is_file():
-        raise CaviaError(f"there is no file {named(path)}")
     try:
+        if not checked_path(path).is_file():
+            raise CaviaError(f"there is no file {named(path)}")
         with safe_open(path, framework="pt") as file:
             if "cavia" not in (file.metadata() or {}):
                 raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
             yield file
     except (SafetensorError, OSError) as error:
-        raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
+        raise CaviaError(f"{named(path)} is damaged or not a cavia file ({error})") from error
 
 
 def digest(tensors: Mapping[str, Tensor], text: str) -> str:

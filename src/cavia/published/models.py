@@ -5,7 +5,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import CaviaError, closest, shown
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.saving import load
 from cavia.tensor_file import read_json
@@ -40,11 +41,12 @@ def published() -> dict[str, Published]:
     return {name: Published(name, **values) for name, values in read_json(FOLDER / "models.json").items()}
 
 
+@checked
 def pretrained(name: str) -> Learner:
     """A trained learner that comes with the package, ready to `adapt` and `predict`.
 
     name: as `cavia models` lists them, for instance "sine".
     """
     if name not in published():
-        raise CaviaError(f"there is no published model {name!r}; {closest(str(name), published())}")
+        raise CaviaError(f"there is no published model {shown(name)}; {closest(name, published())}")
     return load(published()[name].folder / "model.cavia")

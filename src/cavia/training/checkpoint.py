@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from torch import Tensor
 
 from cavia.commit import this_commit
-from cavia.errors import Busy, CaviaError, require_at_least, shown
+from cavia.errors import Busy, CaviaError, named, require_at_least, shown
 from cavia.json_text import parse_object
 from cavia.kinds import checked, require_kind
 from cavia.locking import try_lock
@@ -57,6 +57,8 @@ class RunFolder:
     @checked
     def __init__(self, path: str | PathLike[str], events: bool = True):
         self.path, self.events = checked_path(path), events
+        if not str(self.path).isprintable():  # TensorBoard's writer takes text alone
+            raise CaviaError(f"a run folder's path must be printable, got {named(self.path)}")
         self.config = self.path / "config.json"
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.before_cooldown = self.path / "before-cooldown.safetensors"  # where a longer run goes on from
