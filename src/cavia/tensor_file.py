@@ -18,14 +18,23 @@ from cavia.errors import CaviaError, shown
 from cavia.json_text import parse, parse_object
 from cavia.temporaries import temporary
 
+LONGEST_NAME = 255  # bytes, of one part of a path
+
 
 def checked_path(path: str | PathLike[str]) -> Path:
     """The path, if there can be a file of that name."""
     if not isinstance(path, str | PathLike):
         raise CaviaError(f"a file's path must be a string or a Path, got {shown(path)}")
     named: Any = fspath(path)
-    if not isinstance(named, str) or not named or "\0" in named:
-        raise CaviaError(f"a file's path must be text without NUL characters, got {shown(named)}")
+    try:
+        fits = isinstance(named, str) and all(len(os.fsencode(name)) <= LONGEST_NAME for name in Path(named).parts)
+    except UnicodeEncodeError:
+        fits = False
+    if not fits or not named or "\0" in named:
+        raise CaviaError(
+            f"a file's path must be text without NUL characters and with names of at most {LONGEST_NAME} bytes, "
+            f"got {shown(named)}"
+        )
     return Path(named)
 
 
@@ -135,14 +144,16 @@ def _opened(path: Path) -> Iterator[Any]:
     """A file by `write_tensors`, open; an error that names it if it is another."""
     from safetensors import SafetensorError, safe_open
 
-    if not checked_path(path).is_file():
-        raise CaviaError(f"there is no file {path}")
     try:
+        if not checked_path(path).is_file():
+            raise CaviaError(f"there is no file {path}")
         with safe_open(path, framework="pt") as file:
             if "cavia" not in (file.metadata() or {}):
                 raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
             yield file
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
+    except SafetensorError as error:
         raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
 
 

@@ -41,7 +41,7 @@ FAULTY = """if True:
         return ["number"] if sys.argv[1] == "lost" and said.highest.get("number", -1) > there else []
 
     def found(folder):
-        return {name: 0 for name in files(folder)} | ({} if (folder / "begun").exists() else {})
+        return dict.fromkeys(files(folder), 0)
 
     def leaves(folder, said):
         if any(folder.iterdir()):

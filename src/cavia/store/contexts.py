@@ -49,8 +49,8 @@ class ContextStore:
     @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = checked_path(path)
-        if model == "":
-            raise CaviaError("model must be a learner or its version, got ''")
+        if isinstance(model, str) and (not model or not model.isprintable()):
+            raise CaviaError(f"model must be a learner or its version, got {shown(model)}")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
         self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))
@@ -148,8 +148,11 @@ class ContextStore:
             if isinstance(tasks, Tensor) and tasks.is_floating_point():
                 queries = self._checked_queries(tasks, rows.layout if rows else None)
             else:
-                ids = checked_ids(tasks)
-                queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                try:
+                    ids = checked_ids(tasks)
+                    queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                except CaviaError as error:
+                    raise CaviaError(f"tasks must be ids or contexts of the store: {error}") from error
                 own = torch.tensor([found[one][1] for one in ids], dtype=torch.int64)
             if rows is None or not len(queries):
                 return [[] for _ in queries]
