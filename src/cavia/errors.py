@@ -6,10 +6,15 @@ from typing import Any
 
 LARGEST = 2**63 - 1  # what 64 bits hold
 MOST_SHOWN = 80  # characters of a value in a message
+LONGEST_WORD = 250  # characters; longer ones are no names or paths that anybody reads
+LARGEST_RATE = 3e38  # what float32 holds
 
 
 class CaviaError(ValueError):
     """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
+
+    def __init__(self, message: object = ""):
+        super().__init__(one_line(str(message)))
 
 
 class Busy(CaviaError):
@@ -22,6 +27,12 @@ class Diverged(RuntimeError):
 
 class Interrupted(KeyboardInterrupt):
     """Training was stopped from outside, after a checkpoint was written if there is a run folder."""
+
+
+def one_line(text: str) -> str:
+    """Without line breaks, and with words that are too long to read cut short."""
+    words = text.split(" ") if "\n" not in text else text.split()
+    return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:MOST_SHOWN]}…" for word in words)
 
 
 def closest(name: str, names: Any) -> str:
@@ -54,6 +65,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
+def named(path: Any) -> str:
+    """A path as a message shows it: as it is, or in quotes if it has signs that cannot be printed."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
 def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> int:
     """`value` as a whole number that is not below `least` and not above `most`, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -80,8 +97,9 @@ def require_one_of(name: str, value: Any, known: Any) -> None:
 def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
     number = _number(name, value)
-    if not 0 < number < float("inf"):
-        raise CaviaError(f"{name} must be above 0 and finite, got {shown(value)}")
+    if not 0 < number < LARGEST_RATE:
+        limit = f"below {LARGEST_RATE:g}" if LARGEST_RATE <= number < float("inf") else "finite"
+        raise CaviaError(f"{name} must be above 0 and {limit}, got {shown(value)}")
     return number
 
 
@@ -91,6 +109,16 @@ def require_share(name: str, value: Any) -> float:
     if not 0 <= number <= 1:
         raise CaviaError(f"{name} must be from 0 to 1, got {shown(value)}")
     return number
+
+
+def call_of_user(name: str, function: Any, *arguments: Any) -> Any:
+    """function(*arguments), a function that the user gave under that name; an error that names it if it cannot be."""
+    try:
+        return function(*arguments)
+    except CaviaError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise CaviaError(f"{name}={shown(function)} cannot be called so: {type(error).__name__}: {error}") from error
 
 
 def _number(name: str, value: Any) -> float:

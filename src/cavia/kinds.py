@@ -37,7 +37,10 @@ def checked(code: Anything) -> Anything:
     Annotations are read at the first call. One that cannot be resolved is not checked, nor are defaults.
     """
     if isinstance(code, type):
-        code.__init__ = checked(code.__init__)  # type: ignore[misc]
+        if issubclass(code, tuple):
+            code.__new__ = checked(code.__new__)  # type: ignore[method-assign]
+        else:
+            code.__init__ = checked(code.__init__)  # type: ignore[method-assign]
         return code
     guard = Guard(code)
     check = guard.check
@@ -97,6 +100,8 @@ def _wrong(name: str, kind: Kind, value: Any) -> CaviaError:
         fix = f"; for instance ({value}, {value})"
     if "cavia.ContextModel" in kind.words and hasattr(value, "named_modules"):
         fix = "; cavia.condition makes one of any module"
+    if "cavia.Outer" in kind.words:
+        fix = "; for instance cavia.Adam(lr=0.001)"
     return CaviaError(f"{name} must be {kind.words}, got {shown(value)}{fix}")
 
 

@@ -148,7 +148,7 @@ def test_weights_can_adapt_too_and_the_learner_is_saved(tmp_path):
         ({"inputs": 0}, "inputs must be at least 1, got 0"),
         ({"context": 0}, "context must be at least 1"),
         ({"waves": 0}, "waves must be at least 1"),
-        ({"inputs": 3}, "waves=24 are 13824 for 3 inputs, at most 4096; take fewer"),
+        ({"inputs": 3}, r"waves=24 for inputs=3 are 24\^3, more than 4096; take fewer"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

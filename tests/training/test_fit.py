@@ -129,7 +129,7 @@ def test_a_run_of_some_minutes_ends_in_time_and_goes_on_with_more(tmp_path):
     ("changes", "message"),
     [
         ({"minutes": 0}, "minutes must be above 0"),
-        ({"cooldown": 1.5}, "cooldown must be a share of the run, from 0 to 1, got 1.5"),
+        ({"cooldown": 1.5}, "cooldown must be from 0 to 1, got 1.5"),
         ({"tasks_per_batch": 0}, "tasks_per_batch must be at least 1, got 0"),
         ({"lr": -1.0}, "lr must be above 0"),
         ({"every": 0}, "every must be at least 1"),

@@ -98,7 +98,7 @@ def test_a_run_of_before_outer_algorithms_had_names_goes_on(tmp_path, kind):
         (cavia.Sine(), cavia.TRPO(), r"TRPO trains on episodes in an environment, which Sine does not.*cavia.Adam\(\)"),
         (cavia.Sine(), cavia.PPO(), "PPO trains on episodes"),
         (cavia.envs.Navigation(), cavia.Adam(), r"Adam trains on points, which Navigation does not.*cavia.TRPO\(\)"),
-        (cavia.Sine(), "Adam", r"outer must be the settings of an outer algorithm \(cavia.Adam\(\)\), got 'Adam'"),
+        (cavia.Sine(), "Adam", r"outer must be a cavia.Outer or None, got 'Adam'; for instance cavia.Adam\("),
     ],
 )
 def test_an_outer_step_that_does_not_suit_the_source_is_refused(source, outer, message):

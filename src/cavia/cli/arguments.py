@@ -6,48 +6,75 @@ import csv
 import os
 import re
 import shlex
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from cavia.errors import CaviaError, closest
+from cavia.errors import MOST_SHOWN, CaviaError, closest
 
+MOST_DIGITS = 4000  # of a number: Python reads a few more
+LONG = re.compile(r"'([^']{100,})'")
 RUNS, DATA = Path("runs"), Path("data")
 
 
 class Parser(argparse.ArgumentParser):
     """Argparse with errors of one line, and the closest known flag or command in it."""
 
+    words: Sequence[str] = ()
+
     def error(self, message: str) -> NoReturn:
-        raise CaviaError(f"{message}; see {self.prog} --help")
+        if "arguments are required" in message:
+            known = self._option_string_actions
+            taken = [word for word in self.words if word.startswith("-") and word.split("=")[0] not in known]
+            message += f" ({shown_text(taken[0])} was taken for a flag)" if taken else ""
+        raise CaviaError(f"{LONG.sub(lambda found: shown_text(found.group(1)), message)}; see {self.prog} --help")
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        self.words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(self.words, namespace)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             known = [flag for action in self._flags(options) for flag in action.option_strings]
-            raise CaviaError(f"unknown argument {unknown[0]!r}; {closest(unknown[0], known)}")
+            raise CaviaError(f"unknown argument {shown_text(unknown[0])}; {closest(unknown[0], known)}")
         return options
 
     def _flags(self, options: argparse.Namespace) -> list[argparse.Action]:
         commands = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
         return commands.choices[options.command]._actions if options.command else self._actions
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.nargs is None and action.option_strings and arg_strings == ["--"]:  # argparse would drop it
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            raise CaviaError(f"unknown {action.dest} {value!r}; {closest(str(value), action.choices)}")
+            raise CaviaError(f"unknown {action.dest} {shown_text(str(value))}; {closest(str(value), action.choices)}")
 
 
-def at_least(least: int, most: int = 10**18) -> Callable[[str], int]:
-    """Whole numbers from `least` to `most`."""
+def a_path(text: str) -> Path:
+    """The name of a file or folder; the empty one would be this folder's."""
+    if not text:
+        raise argparse.ArgumentTypeError(f"must be the name of a file or folder, got {text!r}")
+    return Path(text)
+
+
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Whole numbers that are not below `least`, nor above `most`."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not least <= (number := int(text[:40])) or len(text) > 40:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {_shown(text)}")
-        if number > most:
-            raise argparse.ArgumentTypeError(f"must be at most {most}, got {_shown(text)}")
-        return number
+        is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+        if not is_number or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {shown_text(text)}")
+        if most is not None and int(text) > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}, got {shown_text(text)}")
+        return int(text)
 
     return parse
 
@@ -59,7 +86,7 @@ def positive(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {_shown(text)}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {shown_text(text)}")
     return number
 
 
@@ -68,20 +95,20 @@ hours = positive
 
 def listed(text: str) -> list[str]:
     """Names with commas between them: a,b,c. A name that has one itself stands in quotes: "a,b",c."""
-    parts = next(csv.reader([text], skipinitialspace=True), [])
-    return [part.strip() for part in parts if part.strip()]
+    parts = [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+    if not parts or not all(parts):
+        raise argparse.ArgumentTypeError(f"must be names with commas between them, got {shown_text(text)}")
+    return parts
 
 
 def widths(text: str) -> tuple[int, ...]:
     """Sizes of layers with commas between them: 64,64."""
-    return tuple(at_least(1)(part) for part in listed(text))
+    return tuple(at_least(1)(part) for part in listed(text)) if text else ()
 
 
 def require_writable(out: Path, *inputs: Path) -> None:
     """Raise if the output cannot be written, or would overwrite an input; before any work is done."""
     try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            out.stat()
         if out.is_dir():
             raise CaviaError(f"--out {out} is a folder; give the name of a file")
         for path in inputs:
@@ -89,7 +116,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
                 raise CaviaError(f"--out {out} is also read; choose another name")
         there = next(folder for folder in (out.absolute().parents) if folder.exists())
     except (OSError, ValueError) as error:  # a loop of links, a name that is too long
-        raise CaviaError(f"cannot write --out {_shown(str(out))}: {getattr(error, 'strerror', error)}") from error
+        raise CaviaError(f"cannot write --out {shown_text(str(out))}: {getattr(error, 'strerror', error)}") from error
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise CaviaError(f"cannot write --out {out}: {there} is no folder that can be written to")
 
@@ -123,5 +150,6 @@ def _as_flag(found: re.Match[str], known: set[str]) -> str:
     return f"--{name.replace('_', '-')} {shlex.quote(shown)}" if name in known else found.group()
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:30]}…")
+def shown_text(text: str) -> str:
+    """A text as a message shows it: in quotes, and not too long."""
+    return repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")

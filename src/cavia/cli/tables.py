@@ -4,18 +4,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import at_least, in_flags, listed, positive, require_writable, widths
+from cavia.cli.arguments import a_path, at_least, in_flags, listed, positive, require_writable, shown_text, widths
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
     from cavia.tables.model import TableModel
     from cavia.tables.reading import Table
 
+MOST_STEPS = 100_000  # of adaptation: minutes
+
 
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
-    fit.add_argument("table", type=Path, help="a .csv, .tsv or .parquet file, one row per point")
+    fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
     fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
     fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
@@ -38,32 +40,32 @@ def add_table_commands(commands: Any) -> None:
     fit.add_argument(
         "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
     )
-    fit.add_argument("--out", type=Path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
+    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
     fit.set_defaults(action=in_flags(_fit))
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
-    adapt.add_argument("model", type=Path, help="a file by `cavia fit`")
-    adapt.add_argument("table", type=Path, help="rows with the target to adapt on")
-    adapt.add_argument("--steps", type=at_least(0), help="gradient steps (default: as in training)")
+    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     adapt.add_argument(
-        "--out", type=Path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
+        "--out", type=a_path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
     )
     adapt.set_defaults(action=in_flags(_adapt))
 
     predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
-    predict.add_argument("model", type=Path, help="a file by `cavia fit`")
-    predict.add_argument("table", type=Path, help="rows to predict; a target is not needed")
-    predict.add_argument("--contexts", type=Path, required=True, help="a store by `cavia adapt`")
+    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
+    predict.add_argument("--contexts", type=a_path, required=True, help="a store by `cavia adapt`")
     predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
-    predict.add_argument("--out", type=Path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
+    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
     predict.set_defaults(action=in_flags(_predict))
 
     embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
-    embed.add_argument("model", type=Path, help="a file by `cavia fit`")
-    embed.add_argument("table", type=Path, help="rows with the target to adapt on")
+    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
     embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
-    embed.add_argument("--steps", type=at_least(0), help="gradient steps (default: as in training)")
-    embed.add_argument("--out", type=Path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
+    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
     embed.set_defaults(action=in_flags(_embed))
 
 
@@ -113,9 +115,9 @@ def _predict(options: argparse.Namespace) -> None:
 
     require_writable(options.out, options.model, options.table, options.contexts)
     model = load_table_model(options.model)
-    if not options.contexts.exists():
+    if not options.contexts.is_file() or not options.contexts.stat().st_size:
         raise CaviaError(
-            f"there is no {options.contexts}; `cavia adapt MODEL TABLE --out {options.contexts}` writes it"
+            f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )
     with ContextStore(options.contexts, model.learner.version) as store:
         table, predictions, strangers = model.predict(options.table, store, options.unknown)

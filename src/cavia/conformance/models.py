@@ -5,9 +5,10 @@ from torch import Tensor
 
 from cavia.conformance.promise import keeps, left_as_it_was, require_close
 from cavia.kinds import checked
+from cavia.learners.door import fitting
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import call_with
-from cavia.tasks.points import Inputs, as_inputs, each, lead, shape
+from cavia.tasks.points import Inputs, as_inputs, each, lead, shape, tensors
 
 
 @checked
@@ -19,7 +20,8 @@ def check_model(model: ContextModel, x: Inputs) -> None:
 
     >>> check_model(MLP(inputs=1, outputs=1, context=5), torch.rand(3, 4, 1))
     """
-    x = as_inputs("x", x)
+    x = fitting(model, as_inputs("x", x))
+    keeps(model, f"x to try it on is finite: {shape(x)}", all(bool(value.isfinite().all()) for value in tensors(x)))
     size = getattr(model, "context", None)
     keeps(model, "`context` is a whole number, 0 or more", isinstance(size, int) and size >= 0, f"it is {size!r}")
     keeps(

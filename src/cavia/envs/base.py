@@ -1,5 +1,6 @@
 """The contract of an environment with a task axis."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -9,11 +10,15 @@ from torch import Tensor
 
 from cavia.building import Built
 from cavia.errors import CaviaError, require_at_least, require_one_of
-from cavia.tasks.batch import SPLITS, shape
+from cavia.kinds import checked
+from cavia.machine import require_memory
+from cavia.tasks.batch import SPLITS
+from cavia.tasks.points import as_tensor, shape
 
 GOLDEN = (5**0.5 - 1) / 2
 
 
+@checked
 class Step(NamedTuple):
     """What T tasks × R rollouts answer to an action.
 
@@ -55,20 +60,28 @@ class TaskEnv(Built, ABC):
         """What config.json says of the environment, as JSON values; a run folder is tied to it."""
         return self.arguments
 
+    @checked
     def sample_tasks(self, count: int, generator: torch.Generator, split: str = "train") -> Tensor:
         """`count` tasks, [T, *task_shape]: random in "train", spread evenly in "val", a fixed even set in "test"."""
         require_at_least("count", count, 1)
         require_one_of("split", split, SPLITS)
+        require_memory(8 * count * max(1, math.prod(self.task_shape)), f"count={count}")
         return self._draw(count, generator, split)
 
+    @checked
     def reset(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
         """Start `rollouts` new episodes of each task [T, *task_shape]; first observations [T, R, observations]."""
         require_at_least("rollouts", rollouts, 1)
         self._check_tasks(tasks)
+        require_memory(
+            8 * len(tasks) * rollouts * self.observations,
+            f"rollouts={rollouts} of {len(tasks)} tasks with {self.observations} observations",
+        )
         observation = self._start(tasks, rollouts, generator)
         self._time, self._done = 0, torch.zeros(len(tasks), rollouts, dtype=torch.bool, device=observation.device)
         return observation
 
+    @checked
     def step(self, action: Tensor) -> Step:
         """Take one action in every episode: [T, R, actions], or int64 [T, R] if `discrete`."""
         before = self._running()
@@ -85,6 +98,7 @@ class TaskEnv(Built, ABC):
             return {}
         return {"time": torch.tensor(self._time), "done": self._done, **self._state()}
 
+    @checked
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on, to the bit, where `state` was taken."""
         if not state:
@@ -127,8 +141,7 @@ class TaskEnv(Built, ABC):
         return self._done
 
     def _check_tasks(self, tasks: Tensor) -> None:
-        if not isinstance(tasks, Tensor):
-            raise CaviaError(f"tasks must be a tensor, got {type(tasks).__name__}; use sample_tasks or torch.as_tensor")
+        as_tensor("tasks", tasks)
         if tasks.ndim == 0 or len(tasks) == 0 or tuple(tasks.shape[1:]) != self.task_shape:
             wanted = ", ".join(("T", *map(str, self.task_shape)))
             raise CaviaError(f"tasks must have shape [{wanted}] with T at least 1, got {shape(tasks)}")
@@ -137,8 +150,7 @@ class TaskEnv(Built, ABC):
 
     def _check_action(self, action: Tensor, batch: torch.Size) -> None:
         wanted = batch if self.discrete else (*batch, self.actions)
-        if not isinstance(action, Tensor):
-            raise CaviaError(f"action must be a tensor, got {type(action).__name__}; use torch.as_tensor")
+        as_tensor("action", action)
         if action.shape != torch.Size(wanted):
             raise CaviaError(f"action must have shape {list(wanted)} (tasks, rollouts, …), got {shape(action)}")
         if self.discrete and (action.is_floating_point() or action.dtype == torch.bool):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cavia.envs.base import Step, TaskEnv
 from cavia.envs.optional import optional
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, call_of_user, require_at_least, shown
 from cavia.tasks.batch import SPLITS
 
 
@@ -47,7 +47,9 @@ class GymTasks(TaskEnv):
     ):
         self._make, self._set_task = make, set_task
         self.tasks, self._ranges = number_tasks(tasks)
-        self._copies: list[Any] = [make()]
+        self._copies: list[Any] = [call_of_user("make", make)]
+        if not hasattr(self._copies[0], "observation_space"):
+            raise CaviaError(f"make must return a Gymnasium environment, got {shown(self._copies[0])}")
         self._action_space: Any = getattr(self._copies[0], "action_space", None)
         self.observations = count_observations(getattr(self._copies[0], "observation_space", None))
         self.actions, self.discrete = count_actions(self._action_space)

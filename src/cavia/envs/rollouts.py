@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
+from cavia.errors import CaviaError, call_of_user, shown
+from cavia.kinds import checked
 
 
+@checked
 @dataclass(frozen=True)
 class Rollouts:
     """R episodes of each of T tasks, over the H steps that the longest of them took.
@@ -30,6 +34,7 @@ class Rollouts:
         return (self.rewards * self.mask).sum(dim=2).mean(dim=1)
 
 
+@checked
 @torch.no_grad()
 def collect(
     env: TaskEnv, tasks: Tensor, act: Callable[[Tensor], Tensor], rollouts: int, generator: torch.Generator
@@ -42,7 +47,9 @@ def collect(
     done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
     observations, actions, rewards, masks = [], [], [], []
     for _ in range(env.horizon):
-        action = act(observation)
+        action: Any = call_of_user("act", act, observation)
+        if not isinstance(action, Tensor):
+            raise CaviaError(f"act must return a tensor of actions, got {shown(action)}")
         step = env.step(action)
         observations.append(observation)
         actions.append(action)

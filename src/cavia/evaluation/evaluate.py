@@ -9,9 +9,10 @@ from cavia.errors import require_at_least, require_one_of
 from cavia.evaluation.points import Metric, drawn, scores
 from cavia.evaluation.result import LIKELIEST, RETURN, Evaluation, device_of, evaluating, half_width
 from cavia.evaluation.returns import returns
+from cavia.kinds import checked
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
-from cavia.tasks.batch import TaskFamily
+from cavia.tasks.batch import SPLITS, TaskFamily
 
 __all__ = ["LIKELIEST", "RETURN", "Evaluation", "device_of", "evaluate", "evaluating", "half_width"]
 
@@ -49,6 +50,7 @@ def evaluate(
 ) -> list[Evaluation]: ...
 
 
+@checked
 @torch.no_grad()
 def evaluate(
     learner: Learner,
@@ -83,8 +85,11 @@ def evaluate(
     if tasks is not None:
         require_at_least("tasks", tasks, 1)
     steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
-    if chunk is not None:
-        require_at_least("chunk", chunk, 1)
+    for name, value, least in (("chunk", chunk, 1), ("support", support, 1), ("query", query, 0)):
+        if value is not None:
+            require_at_least(name, value, least)
+    require_at_least("seed", seed, 0)
+    require_one_of("split", split, SPLITS)
     metrics: list[Any] = list(metric) if isinstance(metric, list) else [metric]
     with evaluating(learner):
         if isinstance(source, TaskEnv):

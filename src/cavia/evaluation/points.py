@@ -6,11 +6,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_one_of
+from cavia.errors import CaviaError, call_of_user, require_one_of, shown
 from cavia.evaluation.result import Evaluation, device_of
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, accuracy, mean_over_points, mse, without_padding
 from cavia.tasks.batch import TaskBatch, TaskFamily, seeded_generator
+from cavia.tasks.points import shape
 
 SCORES: dict[str, PointLoss | None] = {"accuracy": accuracy, "mse": mse, "loss": None}
 Metric: TypeAlias = str | PointLoss
@@ -44,6 +45,8 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
 def _predictions(learner: Learner, batch: TaskBatch, steps: int) -> list[Tensor]:
     """For the query points after 0 … steps gradient steps, each [T, N, ...]."""
     learner.check_mask(batch.query_mask)
+    if not batch.query_y.shape[1]:
+        raise CaviaError(f"a score needs at least 1 query point, got query_x {shape(batch.query_x)}")
     predictions, adapted = [], None
     for step in range(steps + 1):
         adapted = learner.adapt(batch.support_x, batch.support_y, batch.support_mask, min(step, 1), start=adapted)
@@ -65,7 +68,10 @@ def _metric(
     function: Any = metric if callable(metric) else SCORES[metric]
 
     def score(prediction: Tensor, batch: TaskBatch) -> Tensor:
-        values = function(prediction, without_padding(batch.query_y, batch.query_mask))
+        target = without_padding(batch.query_y, batch.query_mask)
+        values = call_of_user("metric", function, prediction, target)
+        if not isinstance(values, Tensor):
+            raise CaviaError(f"the metric must return a tensor, one value per point, got {shown(values)}")
         if values.shape != batch.query_y.shape[:2]:
             wanted, got = list(batch.query_y.shape[:2]), list(values.shape)
             raise CaviaError(f"the metric must return one value per point, {wanted}; it returned {got}")

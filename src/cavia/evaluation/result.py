@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 
 RETURN, LIKELIEST = "return", "likeliest return"  # in an environment: with random actions, with the likeliest ones
 
 
+@checked
 @dataclass(frozen=True)
 class Evaluation:
     """Scores of T tasks after 0, 1, … S gradient steps.

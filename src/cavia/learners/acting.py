@@ -10,7 +10,8 @@ from torch import Tensor
 from cavia.envs.advantages import advantages
 from cavia.envs.base import TaskEnv
 from cavia.envs.rollouts import Rollouts, collect
-from cavia.errors import CaviaError, Diverged, require_positive
+from cavia.errors import CaviaError, Diverged, require_positive, require_share
+from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
@@ -121,6 +122,7 @@ def actor(
     return act
 
 
+@checked
 @dataclass(frozen=True)
 class Updates:
     """How a policy's inner updates are made.
@@ -134,9 +136,8 @@ class Updates:
     later_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, share in (("discount", self.discount), ("trace", self.trace)):
-            if not 0 <= share <= 1:
-                raise CaviaError(f"{name} must be from 0 to 1, got {share}")
+        require_share("discount", self.discount)
+        require_share("trace", self.trace)
         require_positive("later_rate", self.later_rate)
 
 

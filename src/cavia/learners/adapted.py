@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from cavia.errors import CaviaError
+from cavia.errors import LARGEST_RATE, CaviaError, shown
+from cavia.kinds import checked
 from cavia.learners.inner import Fast
-from cavia.tasks.batch import shape
+from cavia.tasks.points import shape
 
 CONTEXT = "context"  # the name of φ among what adapts; weights have their names in the model
 Layout: TypeAlias = tuple[tuple[str, ...], bool]  # the names, and whether there are statistics
@@ -39,11 +40,15 @@ class Adapted:
         if not isinstance(given, Mapping) or not given:
             raise CaviaError(f"Adapted needs name → tensor [tasks, ...], at least one, got {_kind(given)}")
         for name, value in given.items():
-            if not isinstance(value, Tensor) or value.ndim == 0:
-                raise CaviaError(f"Adapted: {name!r} must be a tensor [tasks, ...], got {_kind(value)}")
+            if not isinstance(name, str):
+                raise CaviaError(f"Adapted: parameters are tensors by name, got the name {shown(name)}")
+            _require_tasks(f"parameters[{name!r}]", value)
+        if statistics is not None:
+            _require_tasks("statistics", statistics)
         sizes = {len(value) for value in (*parameters.values(), *(() if statistics is None else (statistics,)))}
         if len(sizes) > 1:
-            counts = ", ".join(f"{name} {shape(value)}" for name, value in parameters.items())
+            named = {**parameters, **({} if statistics is None else {"statistics": statistics})}
+            counts = ", ".join(f"{name} {shape(value)}" for name, value in named.items())
             raise CaviaError(f"Adapted: all tensors must have the same number of tasks, got {counts}")
         self._set(dict(parameters), statistics)
 
@@ -101,8 +106,15 @@ class Adapted:
             if not -len(self) <= which < len(self):
                 raise IndexError(f"task {which} of {len(self)}")
             which = [which]
-        if isinstance(which, Adapted) or (chosen := torch.as_tensor(which)).ndim != 1 or chosen.is_floating_point():
+        try:
+            chosen = torch.as_tensor(which)
+            fits = chosen.ndim == 1 and not chosen.is_floating_point() and not chosen.is_complex()
+        except (TypeError, ValueError, RuntimeError):
+            fits = False
+        if not fits:
             raise CaviaError(f"tasks are chosen by number, slice, or list or tensor of numbers, got {_kind(which)}")
+        if chosen.dtype != torch.bool and not all(-len(self) <= place < len(self) for place in chosen.tolist()):
+            raise IndexError(f"tasks {shown(chosen.tolist())} of {len(self)}")
         return self.map(lambda value: value[chosen.to(value.device)])
 
     def __iter__(self) -> "Iterator[Adapted]":
@@ -133,31 +145,45 @@ class Adapted:
 
     def to(self, *args: Any, **kwargs: Any) -> "Adapted":
         """On another device or in another type, as `Tensor.to`."""
-        return self.map(lambda value: value.to(*args, **kwargs))
+        try:
+            return self.map(lambda value: value.to(*args, **kwargs))
+        except (TypeError, RuntimeError, ValueError) as error:
+            given = ", ".join([*map(shown, args), *(f"{name}={shown(value)}" for name, value in kwargs.items())])
+            raise CaviaError(f"Adapted.to takes a device or a type, as Tensor.to does, got {given}") from error
 
     def detach(self) -> "Adapted":
         """Without a gradient."""
         return self.map(Tensor.detach)
 
+    @checked
     def lerp(self, other: "Adapted", share: float | Tensor) -> "Adapted":
         """The way from here to another, by a share of it: one number, or one for each of n tasks, [n]."""
+        if not isinstance(share, Tensor) and not abs(share) < LARGEST_RATE:
+            raise CaviaError(f"share must be finite, got {share}")
+        if isinstance(share, Tensor) and (share.ndim > 1 or not share.is_floating_point()):
+            raise CaviaError(f"share must be one number, or one for each task [n], got {shown(share)}")
         if self.keys() != other.keys():
             names = [", ".join(one.keys()) for one in (self, other)]
             raise CaviaError(f"both must hold the same names, got {names[0]} and {names[1]}")
 
         def between(a: Tensor, b: Tensor) -> Tensor:
-            return torch.lerp(a, b, share if isinstance(share, float) else share.to(a).view(-1, *(1,) * (a.ndim - 1)))
+            each = share.to(a).view(-1, *(1,) * (a.ndim - 1)) if isinstance(share, Tensor) else float(share)
+            counts = {len(a), len(b), len(each) if isinstance(each, Tensor) else 1} - {1}
+            if a.shape[1:] != b.shape[1:] or len(counts) > 1:
+                raise CaviaError(f"other and share must fit, got {self!r}, {other!r} and share {shown(share)}")
+            return torch.lerp(a, b, each)
 
         ends = self._statistics, other._statistics
         statistics = None if ends[0] is None or ends[1] is None else between(ends[0], ends[1])
         return Adapted.of({name: between(value, other[name]) for name, value in self.items()}, statistics)
 
     @staticmethod
+    @checked
     def cat(parts: "Sequence[Adapted]") -> "Adapted":
         """The tasks of all of them, in order."""
         layouts = {part.flatten()[1] for part in parts}
         if len(layouts) != 1:
-            raise CaviaError(f"cat needs tasks of one learner, at least one, got {len(layouts)} kinds")
+            raise CaviaError(f"parts must be of one learner, at least one, got {len(parts)} of {len(layouts)} kinds")
         columns = zip(*(part.flatten()[0] for part in parts), strict=True)
         return Adapted.unflatten([torch.cat(column) for column in columns], layouts.pop())
 
@@ -178,6 +204,11 @@ class Adapted:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {shape(value)}" for name, value in self._parameters.items())
         return f"Adapted({len(self)} tasks, {shapes})"
+
+
+def _require_tasks(name: str, value: object) -> None:
+    if not isinstance(value, Tensor) or value.ndim == 0 or value.is_complex():
+        raise CaviaError(f"Adapted: {name} must be a tensor [tasks, ...] of real numbers, got {shown(value)}")
 
 
 def require_adapted(adapted: object) -> None:

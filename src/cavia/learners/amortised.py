@@ -6,10 +6,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, require_at_least, shown
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, without_padding
+from cavia.machine import require_memory
 from cavia.models.base import ContextModel
 from cavia.tasks.points import Inputs, one_tensor, shape
 
@@ -47,6 +48,10 @@ class CNP(Learner):
         self.outputs = require_at_least("outputs", outputs, 1)
         self.encoder = tuple(require_at_least("encoder", width, 1) for width in encoder)
         widths = (inputs + outputs, *self.encoder)
+        require_memory(
+            4 * sum(a * b for a, b in pairwise((*widths, model.context))),
+            f"an encoder of inputs={inputs}, outputs={outputs}, encoder={shown(self.encoder)}",
+        )
         self.encode_point = nn.Sequential(
             *(layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU()))
         )

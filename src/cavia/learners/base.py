@@ -1,11 +1,11 @@
 """What every method offers: adapt, predict, and the loss that the outer loop trains on."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cavia.building import Built
@@ -17,7 +17,7 @@ from cavia.learners.losses import PointLoss, find_loss, mean_over_points
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch
-from cavia.tasks.points import Inputs, as_points, lead, shape, without_padding
+from cavia.tasks.points import Array, Inputs, as_points, as_tensor, lead, shape, without_padding
 
 
 class Learner(Built, nn.Module, ABC):
@@ -64,7 +64,7 @@ class Learner(Built, nn.Module, ABC):
     def respond(self, x: Any, adapted: Adapted) -> Tensor:
         """`predict` as a differentiable function of the learner's parameters and of what adapted."""
 
-    def predict(self, x: Inputs | ArrayLike, adapted: Adapted) -> Tensor:
+    def predict(self, x: Array | Mapping[str, Array], adapted: Adapted) -> Tensor:
         """Predictions for x [T, N, ...] by the T adapted tasks → [T, N, ...], without a gradient; `respond` has one.
 
         x may be all that `adapt` takes.
@@ -74,9 +74,9 @@ class Learner(Built, nn.Module, ABC):
 
     def adapt(
         self,
-        x: Inputs | ArrayLike,
-        y: Tensor | ArrayLike,
-        mask: Tensor | ArrayLike | None = None,
+        x: Array | Mapping[str, Array],
+        y: Array,
+        mask: Array | None = None,
         steps: int | None = None,
         start: Adapted | None = None,
     ) -> Adapted:
@@ -136,6 +136,12 @@ class Learner(Built, nn.Module, ABC):
         """A task's loss, the mean over its points: prediction and target [T, N, ...] → [T]."""
         if prediction.dtype == torch.bfloat16 and torch.is_autocast_enabled(prediction.device.type):
             prediction = prediction.float()  # only products are rounded: a logarithm or sum would lose more
+        as_tensor("prediction", prediction)
+        as_tensor("target", target)
+        if not prediction.is_floating_point():
+            raise CaviaError(f"prediction must be floating-point, got {prediction.dtype} {shape(prediction)}")
+        if prediction.device != target.device:
+            raise CaviaError(f"prediction is on {prediction.device}, target on {target.device}; use target.to(…)")
         if prediction.ndim < 2 or prediction.shape[:2] != target.shape[:2]:
             raise CaviaError(
                 f"prediction and target need the same two leading axes [tasks, points, ...], "

@@ -1,13 +1,12 @@
 """A learner at test time whose adaptation and prediction are compiled graphs."""
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import is_
 from os import PathLike
 from typing import Any
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cavia.compiler.obstacles import obstacle
@@ -19,7 +18,7 @@ from cavia.learners.door import fitting
 from cavia.learners.graphs import MOST_GRAPHS, Function, Graphs, Plan
 from cavia.learners.padding import fillers, first_points, rounded
 from cavia.tasks.batch import TaskBatch
-from cavia.tasks.points import Inputs, as_inputs, as_points
+from cavia.tasks.points import Array, Inputs, as_inputs, as_points
 
 MOST_TASKS = 128  # in one call of a graph on a processor; larger calls are no faster
 MOST_STEPS = 10  # in one graph; more are taken one by one
@@ -63,9 +62,9 @@ class CompiledLearner(Learner):
 
     def adapt(
         self,
-        x: Inputs | ArrayLike,
-        y: Tensor | ArrayLike,
-        mask: Tensor | ArrayLike | None = None,
+        x: Array | Mapping[str, Array],
+        y: Array,
+        mask: Array | None = None,
         steps: int | None = None,
         start: Adapted | None = None,
     ) -> Adapted:
@@ -87,7 +86,7 @@ class CompiledLearner(Learner):
                 return _first(found, x.shape[0])  # type: ignore[union-attr]  # known kinds are tensors
         return self._adapt_anew(key, x, y, mask, steps, start)
 
-    def predict(self, x: Inputs | ArrayLike, adapted: Adapted) -> Tensor:
+    def predict(self, x: Array | Mapping[str, Array], adapted: Adapted) -> Tensor:
         """As the learner's own."""
         if self.is_plain:
             return self.learner.predict(x, adapted)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cavia.errors import CaviaError, closest, require_at_least, require_positive
+from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.inner import Fast, by_autograd, by_transform, descend, only_numbers
@@ -69,8 +70,10 @@ class GradientLearner(Learner):
             return self.fixed_rates
         return {name: self.rates[_key(name)] for name in self.fast_names}
 
+    @checked
     def start(self, tasks: int) -> Adapted:
         """`tasks` tasks before adaptation."""
+        require_at_least("tasks", tasks, 1)
         return Adapted.of({name: value.expand(tasks, *value.shape) for name, value in self._start().items()})
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
@@ -151,13 +154,8 @@ class GradientLearner(Learner):
 
         tasks = len(lead(points[0]))
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
-            found = [
-                one_task(
-                    {name: value[i] for name, value in fast.items()},
-                    *(each(lambda value, i=i: value[i], one) for one in points),
-                )
-                for i in range(tasks)
-            ]
+            rows: list[Any] = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
+            found = [one_task(*map(row, (fast, *points))) for row in rows]
             return found[0].unsqueeze(0) if tasks == 1 else torch.stack(found)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
 
@@ -226,6 +224,8 @@ class ANIL(GradientLearner):
         head: str | None = None,
     ):
         names = [name for name, _ in model.named_parameters()]
+        if not names:
+            raise CaviaError(f"ANIL adapts the weights of the model's last layer; {type(model).__name__} has none")
         prefix = names[-1].rpartition(".")[0] if head is None else head
         rates = {name: inner_lr for name in names if name.startswith(f"{prefix}.")}
         if not rates:

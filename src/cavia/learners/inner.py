@@ -1,16 +1,21 @@
 """The inner loop: the one place where anything adapts by gradient."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+
+from cavia.errors import CaviaError, call_of_user, require_at_least, shown
+from cavia.kinds import checked
 
 Fast: TypeAlias = dict[str, Tensor]  # name → tensor with a leading task axis: what adapts
 TaskLosses: TypeAlias = Callable[[Fast], Tensor]  # fast parameters → one loss per task, [T]
 
 
+@checked
 def adapt(
     task_losses: TaskLosses,
     fast: Fast,
@@ -25,7 +30,38 @@ def adapt(
     step_size:   name → α, a number or a tensor that broadcasts against one task's parameters.
     first_order: treat the inner gradient as a constant in the outer one.
     """
-    return descend(partial(by_transform, task_losses), fast, step_size, steps, first_order)
+    require_at_least("steps", steps, 0)
+    if not fast:
+        raise CaviaError("fast must hold at least one tensor by name, got {}")
+    for name, value in fast.items():
+        if name not in step_size:
+            raise CaviaError(f"step_size has no rate for {name!r} of fast, only for {', '.join(map(repr, step_size))}")
+        if not value.is_floating_point() or not value.ndim:
+            raise CaviaError(f"fast[{name!r}] must be floating-point [tasks, ...], got {shown(value)}")
+        _check_rate(name, step_size[name], value)
+    return descend(partial(by_transform, partial(_checked_losses, task_losses)), fast, step_size, steps, first_order)
+
+
+def _check_rate(name: str, rate: float | Tensor, value: Tensor) -> None:
+    """Raise unless a rate is finite and fits the parameters [T, ...] of that name."""
+    if not isinstance(rate, Tensor):
+        if not math.isfinite(rate):
+            raise CaviaError(f"step_size[{name!r}] must be finite, got {rate}")
+    elif rate.is_complex() or rate.ndim > value.ndim - 1 or not _broadcasts(rate, value):
+        raise CaviaError(f"step_size[{name!r}] must fit one task of {list(value.shape)}, got {shown(rate)}")
+
+
+def _broadcasts(rate: Tensor, value: Tensor) -> bool:
+    return all(a in (1, b) for a, b in zip(reversed(rate.shape), reversed(value.shape), strict=False))
+
+
+def _checked_losses(task_losses: TaskLosses, fast: Fast) -> Tensor:
+    """The losses, if they are one number for each task."""
+    losses: Any = call_of_user("task_losses", task_losses, fast)
+    tasks = len(next(iter(fast.values())))
+    if not isinstance(losses, Tensor) or losses.shape != (tasks,) or not losses.is_floating_point():
+        raise CaviaError(f"task_losses must return one loss per task, [{tasks}], got {shown(losses)}")
+    return losses
 
 
 def descend(

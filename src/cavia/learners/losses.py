@@ -40,7 +40,7 @@ def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
     try:  # PyTorch's own number to ignore, -100, would count as a loss of 0
         found = functional.cross_entropy(prediction.flatten(0, 1), labels, reduction="none", ignore_index=NO_LABEL)
     except IndexError as error:
-        raise CaviaError(_wrong_label(target, prediction.shape[-1])) from error
+        raise CaviaError(_wrong_label(prediction, target)) from error
     return found.view(target.shape)
 
 
@@ -60,13 +60,15 @@ def _check_labels(name: str, prediction: Tensor, target: Tensor) -> None:
         raise CaviaError(f"{name} needs whole-number labels, got {target.dtype} {list(target.shape)}; use y.long()")
 
 
-def _wrong_label(target: Tensor, classes: int) -> str:
-    """The first label [T, N] that no class has, in words."""
+def _wrong_label(prediction: Tensor, target: Tensor) -> str:
+    """The first label [T, N] that no class of the logits [T, N, classes] has, in words."""
+    classes = prediction.shape[-1]
     wrong = ((target < 0) | (target >= classes)).nonzero()
     task, point = wrong[0].tolist() if len(wrong) else (0, 0)
     return (
         f"labels y must be from 0 to {classes - 1} for logits of {classes} classes, "
-        f"got {target[task, point].item()} for task {task}, point {point}; leave out points without a label by a mask"
+        f"got {target[task, point].item()} for task {task}, point {point} of {list(target.shape)} "
+        f"(prediction {list(prediction.shape)}); leave out points without a label by a mask"
     )
 
 

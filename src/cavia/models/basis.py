@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, require_at_least, shown
+from cavia.kinds import checked
+from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
-from cavia.tasks.points import one_tensor
+from cavia.tasks.points import as_tensor, one_tensor
 
 MOST_WAVES = 4096
 FEW_PLACES = 16  # times as many places as points of a task: up to here it is cheaper to predict at all places
@@ -48,8 +50,15 @@ class WaveBasis(ContextModel):
             require_at_least(name, size, 1)
         for width in hidden:
             require_at_least("hidden", width, 1)
-        if waves**inputs > MOST_WAVES:
-            raise CaviaError(f"waves={waves} are {waves**inputs} for {inputs} inputs, at most {MOST_WAVES}; take fewer")
+        if inputs * math.log(waves) > math.log(MOST_WAVES) + 1e-9:
+            raise CaviaError(
+                f"waves={waves} for inputs={inputs} are {waves}^{inputs}, more than {MOST_WAVES}; take fewer"
+            )
+        shape = (
+            f"WaveBasis(inputs={inputs}, outputs={outputs}, waves={waves}, context={context}, hidden={shown(hidden)})"
+        )
+        bent = sum(a * b for a, b in pairwise((context, *hidden, context)))
+        require_memory(4 * (waves**inputs * (inputs + outputs * (context + 1)) + bent), shape)
         self.inputs, self.outputs, self.waves, self.context, self.hidden = inputs, outputs, waves, context, hidden
         counts = torch.cartesian_prod(*[torch.arange(float(waves))] * inputs).view(-1, inputs)
         self.counts: Tensor  # i, j, … of each wave, [waves, inputs]
@@ -92,6 +101,7 @@ class WaveBasis(ContextModel):
         weights = torch.cat([self.constant.unsqueeze(-1), self.functions], -1).flatten(1)
         return (self._waves(x) @ weights).unflatten(-1, (self.outputs, 1 + self.context))
 
+    @checked
     @torch.no_grad()
     def initialise(self, x: Tensor, y: Tensor) -> float:
         """Start from the mean and the principal components of S whole tasks: places x [P, inputs], y [S, P, outputs].
@@ -105,6 +115,13 @@ class WaveBasis(ContextModel):
                 f"initialise takes x [P, inputs] and y [S, P, {self.outputs}] of at least 2 tasks, "
                 f"got {list(x.shape)} and {list(y.shape)}"
             )
+        x, y = as_floats(as_tensor("x", x), self.functions), as_floats(as_tensor("y", y), self.functions)
+        if not len(x) or x.device != self.functions.device or y.device != x.device:
+            raise CaviaError(
+                f"initialise needs at least 1 place x on {self.functions.device}, got {shown(x)}, {shown(y)}"
+            )
+        if not (x.isfinite().all() and y.isfinite().all()):
+            raise CaviaError("initialise needs finite x and y, got a number that is NaN or infinite")
         waves = self._waves(x)
         gram = waves.T @ waves / len(x)
         gram.diagonal().add_(1e-6 * gram.diagonal().mean())  # more waves than places have no single answer

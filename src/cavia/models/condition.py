@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from cavia.errors import CaviaError, nearest, require_at_least
+from cavia.errors import CaviaError, nearest, require_at_least, shown
 from cavia.kinds import checked
 from cavia.models.conditioned import CannotRun, Conditioned, Site
-from cavia.tasks.points import Inputs, each, lead, shape, tensors
+from cavia.randomness import OwnRandomNumbers
+from cavia.tasks.points import Inputs, as_tensor, each, lead, shape, tensors
 
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 AFFINE = (nn.Linear, _ConvNd)  # layers for which adding U φ to the output is concatenating φ to the input
@@ -83,7 +85,8 @@ def _check_example(
     """Raise unless it is a batch; warn if the module could be told of padding and is not."""
     if not isinstance(example, Tensor) and not example:
         raise CaviaError("example must be a tensor, or a dictionary with at least one, got {}")
-    if not all(value.ndim and len(value) and len(value) == len(lead(example)) for value in tensors(example)):
+    example = each(partial(as_tensor, "example"), example)
+    if not all(value.ndim and value.numel() and len(value) == len(lead(example)) for value in tensors(example)):
         raise CaviaError(
             "example must be a tensor with one batch in the module's own shape, [N, ...] with N at least 1, or several "
             f"of the same N by name, got {shape(example)}"
@@ -103,10 +106,10 @@ def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
     """The names of the layers that `at` means, in the module's order."""
     names = [name for name, _ in module.named_modules() if name]
     chosen: set[str] = set()
-    for pattern in [at] if isinstance(at, str) else at:
+    for pattern in [at] if isinstance(at, str) else map(str, at):
         found = [name for name in names if _matches(name, pattern)]
         if not found:
-            raise CaviaError(f"the module has no layer {pattern!r}; {nearest(pattern, names)}")
+            raise CaviaError(f"at: the module has no layer {pattern!r}; {nearest(pattern, names)}")
         chosen.update(found)
     if not chosen:
         raise CaviaError(f"at must name at least one layer; {nearest('', names)}")
@@ -125,7 +128,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
     buffers = {name: value.clone() for name, value in module.named_buffers()}
     modes = {layer: layer.training for layer in module.modules()}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), OwnRandomNumbers(0).turn():
             yield
     finally:
         with torch.no_grad():
@@ -165,7 +168,8 @@ def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[s
     try:
         model(each(lambda value: value.unsqueeze(0), batch), torch.zeros_like(_some_context(model)).unsqueeze(0))
     except CannotRun as error:
-        raise CaviaError(f"the module cannot run on the example {shape(batch)}: {error.why}") from error
+        also = f" with keywords={shown(model.keywords)}" if model.keywords else ""
+        raise CaviaError(f"the module cannot run on the example {shape(batch)}{also}: {error.why}") from error
     finally:
         for handle in handles:
             handle.remove()

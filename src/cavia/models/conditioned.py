@@ -158,7 +158,8 @@ class Conditioned(ContextModel):
         except (CaviaError, Diverged, torch.OutOfMemoryError):
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise CannotRun(f"x {shape(h)}", error) from error
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise CannotRun(f"the module cannot run on x {shape(h)}: {why}", why) from error
         prediction = found if self.output is None else _part(found, self.output)
         if not isinstance(prediction, Tensor):
             raise CaviaError(
@@ -203,9 +204,9 @@ class Conditioned(ContextModel):
 class CannotRun(CaviaError):
     """The module raised an error on these inputs."""
 
-    def __init__(self, inputs: str, error: Exception):
-        self.why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        super().__init__(f"the module cannot run on {inputs}: {self.why}")
+    def __init__(self, message: str, why: str = ""):
+        super().__init__(message)
+        self.why = why
 
 
 def _checked_keywords(keywords: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -244,6 +245,6 @@ def _part(found: Any, name: str | int) -> Any:
     """A part of a module's output: by number, by key or by attribute."""
     try:
         return getattr(found, name) if isinstance(name, str) and hasattr(found, name) else found[name]
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         keys = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise CaviaError(f"the module's output has no part {name!r}; it is {keys}") from error

@@ -3,7 +3,12 @@
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from cavia.errors import require_at_least
+from cavia.kinds import checked
+from cavia.machine import require_memory
 
+
+@checked
 class Concat(nn.Linear):
     """A linear layer on the concatenation [h, φ].
 
@@ -12,6 +17,9 @@ class Concat(nn.Linear):
     """
 
     def __init__(self, features: int, context: int, outputs: int):
+        for name, value, least in (("features", features, 1), ("context", context, 0), ("outputs", outputs, 1)):
+            require_at_least(name, value, least)
+        require_memory(4 * (features + context) * outputs, f"a layer of {features} + {context} × {outputs} weights")
         super().__init__(features + context, outputs)
         self.context = context
 
@@ -31,11 +39,15 @@ class Concat(nn.Linear):
         return h + linear(context, self.weight[:, -self.context :]).unsqueeze(1)
 
 
+@checked
 class FiLM(nn.Module):
     """Scale and shift each channel by a linear function of the context: γ(φ)·h + β(φ)."""
 
     def __init__(self, context: int, channels: int):
         super().__init__()
+        for name, value in (("context", context), ("channels", channels)):
+            require_at_least(name, value, 1)
+        require_memory(8 * context * channels, f"FiLM of context={context} for channels={channels}")
         self.to_film = nn.Linear(context, 2 * channels)
 
     def forward(self, h: Tensor, context: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.kernels import pool_first
 from cavia.kernels.choice import has_hooks, is_float_on_cpu, is_ready, may_fuse, may_pool_first
 from cavia.kernels.stem import Layer, Layers, fits, fused
+from cavia.machine import require_memory
 from cavia.models.base import NormedModel, as_floats
 from cavia.models.context_layers import FiLM
 from cavia.models.norm import EPSILON, TaskNorm
@@ -52,7 +54,7 @@ class ConvNet(NormedModel):
         shrink: str = "pool",
     ):
         super().__init__()
-        film = (film,) if isinstance(film, int) else tuple(sorted(set(film)))
+        film = (int(film),) if isinstance(film, int | Integral) else tuple(sorted({int(block) for block in film}))
         for name, value, least in (("ways", ways, 0), ("filters", filters, 1), ("channels", channels, 1)):
             require_at_least(name, value, least)
         require_at_least("image", image, 2**BLOCKS)
@@ -61,6 +63,12 @@ class ConvNet(NormedModel):
             raise CaviaError(f"film must name blocks from 1 to {BLOCKS}, got {film}")
         for name, choice, known in (("norm", norm, NORMS), ("shrink", shrink, SHRINKS)):
             require_one_of(name, choice, known)
+        side = image // 2**BLOCKS if shrink == "pool" else math.ceil(image / 2**BLOCKS)
+        weights = 9 * filters * (channels + 3 * filters) + filters * side**2 * ways + 2 * len(film) * context * filters
+        require_memory(
+            4 * weights,
+            f"a ConvNet of ways={ways}, filters={filters}, image={image}, channels={channels}, context={context}",
+        )
         self.ways, self.filters, self.image, self.channels = ways, filters, image, channels
         self.context, self.film, self.norm, self.shrink = context, film, norm, shrink
         self.pools, self.keeps_statistics = shrink == "pool", norm == "support"
@@ -73,7 +81,6 @@ class ConvNet(NormedModel):
         )
         self.norms = nn.ModuleList(TaskNorm(filters) for _ in range(BLOCKS))
         self.films = nn.ModuleDict({str(block): FiLM(context, filters) for block in self.film_blocks})
-        side = image // 2**BLOCKS if self.pools else math.ceil(image / 2**BLOCKS)
         features = filters * side**2
         self.linear = nn.Linear(features, ways) if ways else None
         for layer in (*self.convolutions, *([self.linear] if self.linear else [])):

@@ -1,12 +1,15 @@
 """Fully connected network with the context concatenated to the input of one or more layers."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, shown
+from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
 from cavia.models.context_layers import Concat
 from cavia.tasks.points import one_tensor
@@ -40,7 +43,7 @@ class MLP(ContextModel):
     ):
         super().__init__()
         hidden = tuple(hidden)
-        at = (at,) if isinstance(at, int) else tuple(sorted(set(at)))
+        at = (int(at),) if isinstance(at, int | Integral) else tuple(sorted({int(layer) for layer in at}))
         for name, size in (("inputs", inputs), ("outputs", outputs), *(("hidden", width) for width in hidden)):
             require_at_least(name, size, 1)
         require_at_least("context", context, 0)
@@ -51,6 +54,10 @@ class MLP(ContextModel):
         self.inputs, self.outputs, self.hidden = inputs, outputs, hidden
         self.context, self.at, self.init = context, at, init
         widths = (inputs, *hidden, outputs)
+        require_memory(
+            4 * sum((a + context * (i in at)) * b for i, (a, b) in enumerate(pairwise(widths))),
+            f"an MLP of inputs={inputs}, hidden={shown(hidden)}, outputs={outputs}, context={context}, at={at}",
+        )
         self.layers = nn.ModuleList(
             Concat(widths[i], context, widths[i + 1]) if i in at else nn.Linear(widths[i], widths[i + 1])
             for i in range(len(widths) - 1)

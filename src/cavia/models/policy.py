@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import require_positive
+from cavia.errors import require_at_least, require_positive
 from cavia.models.base import ContextModel
 from cavia.models.mlp import MLP
 
@@ -30,6 +30,8 @@ class Policy(ContextModel):
 
     def __init__(self, observations: int, actions: int, hidden: Sequence[int], context: int, init: str):
         super().__init__()
+        require_at_least("observations", observations, 1)
+        require_at_least("actions", actions, 1)
         self.mlp = MLP(observations, actions, hidden, context, init=init)
         self.observations, self.actions, self.hidden = observations, actions, tuple(hidden)
         self.context, self.init = context, init

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, require_one_of
+from cavia.errors import CaviaError, require_one_of, shown
+from cavia.kinds import checked
 from cavia.pictures.decoding import Picture, decode
 from cavia.tasks.batch import SPLITS
 
 CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 
 
+@checked
 @dataclass(frozen=True)
 class ImageSet:
     """Square RGB pictures in three splits.
@@ -39,7 +41,11 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if set(self.pixels) != set(SPLITS):
-            raise CaviaError(f"pictures must come in the splits {', '.join(SPLITS)}, got {', '.join(self.pixels)}")
+            raise CaviaError(f"pixels need the splits {', '.join(SPLITS)}, got {', '.join(self.pixels) or 'none'}")
+        if self.pixels["train"].ndim != 4:
+            raise CaviaError(
+                f"pixels must be uint8 [N, size, size, 3] in each split, got {shown(self.pixels['train'])}"
+            )
         for split, array in self.pixels.items():
             if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1:] != (self.size, self.size, 3):
                 raise CaviaError(
@@ -53,8 +59,11 @@ class ImageSet:
                 )
 
     @classmethod
+    @checked
     def from_array(cls, pixels: np.ndarray, source: str = "array") -> "ImageSet":
         """Pictures [N, size, size, 3]: the last tenth is "test", the tenth before it "val", the rest "train"."""
+        if pixels.ndim != 4:
+            raise CaviaError(f"pixels must be uint8 [N, size, size, 3], got {shown(pixels)}")
         tenth = max(len(pixels) // 10, 1)
         if len(pixels) < 3:
             raise CaviaError(f"at least 3 pictures are needed, one for each split, got {len(pixels)}")
@@ -73,6 +82,7 @@ class ImageSet:
         classes = {"classes": {split: len(set(self.labels.get(split, ()))) for split in SPLITS}} if self.labels else {}
         return {"source": self.source, **counts, **classes}
 
+    @checked
     def of(self, split: str) -> np.ndarray:
         """The pictures [N, size, size, 3] of a split, which must have some."""
         require_one_of("split", split, self.pixels)

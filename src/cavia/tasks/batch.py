@@ -33,9 +33,9 @@ class TaskBatch:
     Arrays and lists become tensors.
     """
 
-    support_x: Any  # `Inputs`; most who read it know that it is one tensor
+    support_x: Tensor | Any  # `Inputs`; most who read it know that it is one tensor
     support_y: Tensor
-    query_x: Any
+    query_x: Tensor | Any
     query_y: Tensor
     support_mask: Tensor | None = None
     query_mask: Tensor | None = None
@@ -54,7 +54,7 @@ class TaskBatch:
                 f"support and query must hold the same tasks: support_x {shape(self.support_x)} has "
                 f"{len(support)}, query_x {shape(self.query_x)} has {len(query)}"
             )
-        if self.attributes:
+        if type(self.attributes) is not dict or self.attributes:
             self._check_attributes()
 
     def _check_attributes(self) -> None:
@@ -140,6 +140,11 @@ class TaskFamily(Built, ABC):
     query: int | None = None
     at_a_time: int | None = None
     draws_ahead: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "sample" in vars(cls):
+            cls.sample = checked(cls.sample)  # type: ignore[method-assign]
 
     @property
     def settings(self) -> dict[str, Any]:

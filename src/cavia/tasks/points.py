@@ -10,6 +10,7 @@ from torch import Tensor
 from cavia.errors import CaviaError, shown
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]  # x [T, N, ...], or several such tensors by name
+Array: TypeAlias = Tensor | np.ndarray | Sequence[Any]  # what becomes a tensor at the door
 
 
 def lead(x: Inputs) -> Tensor:

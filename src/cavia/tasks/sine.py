@@ -7,7 +7,10 @@ from typing import ClassVar
 import torch
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.machine import require_memory
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
+
+LARGEST = 1e30  # of a range: squares of its numbers are no longer float32
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,9 @@ class Sine(TaskFamily):
 
     def __post_init__(self) -> None:
         for name in ("amplitude", "phase", "x"):
-            try:
-                low, high = getattr(self, name)
-            except TypeError:
-                raise CaviaError(f"{name} must be a range (low, high), got {getattr(self, name)!r}") from None
+            low, high = getattr(self, name)
+            if not (abs(low) < LARGEST and abs(high) < LARGEST):
+                raise CaviaError(f"{name} must be a finite range (low, high) below {LARGEST:g}, got ({low}, {high})")
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise CaviaError(f"{name} must be a finite range (low, high) with low <= high, got ({low}, {high})")
 
@@ -46,6 +48,7 @@ class Sine(TaskFamily):
         require_at_least("support", support, 1)
         require_at_least("query", query, 1)
         require_one_of("split", split, SPLITS)
+        require_memory(8 * tasks * (support + query), f"tasks={tasks} with support={support} and query={query}")
 
         def uniform(low_high: tuple[float, float], *size: int) -> torch.Tensor:
             low, high = low_high

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive, require_share
 from cavia.learners.base import Learner
 from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
@@ -54,8 +54,7 @@ class Adam(Outer):
             require_positive(name, getattr(self, name))
         if self.chunk is not None:
             require_at_least("chunk", self.chunk, 1)
-        if not 0 <= self.cooldown <= 1:
-            raise CaviaError(f"cooldown must be a share of the run, from 0 to 1, got {self.cooldown}")
+        require_share("cooldown", self.cooldown)
         if self.compile is not True and self.compile is not False and self.compile != "auto":
             raise CaviaError(f'compile must be True, False or "auto", got {self.compile!r}')
         require_one_of("precision", self.precision, PRECISIONS)

@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
+
+from cavia.errors import call_of_user
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def clock(seconds: float) -> str:
 def showing(progress: bool | Show, title: str) -> Iterator[Show]:
     """The function that shows progress, for the time of a run."""
     if callable(progress):
-        yield progress
+        yield partial(call_of_user, "progress", progress)
     elif not progress:
         yield lambda state: None
     elif sys.stderr.isatty():

@@ -55,7 +55,7 @@ def without(key: str) -> dict[str, Any]:
             ),
             "tables[0].rows[0].cells[0].ours.mean must be a finite number, got 'x'",
         ),
-        (result(seconds=float("nan")), "NaN is not a JSON number"),
+        (result(seconds=float("nan")), "seconds must be a finite number"),
         (result(figures=[lines() | {"kind": "pie"}]), "figures[0].kind must be 'lines'"),
         (result(figures=[lines() | {"kind": []}]), "figures[0].kind must be 'lines'"),
         (result(figures=[lines(name="a/b")]), "figures[0].name must be letters"),
