@@ -35,7 +35,8 @@ class ContextStore:
     timeout: seconds to wait while another process writes.
 
     Ids are int or str, one kind in a store. When `put` or `delete` returns, its change is on the disk; each happens
-    as a whole or not at all. Any number of threads and processes may read while one writes.
+    as a whole or not at all. Any number of threads and processes may read while one writes. Every read compares a
+    checksum: a context that was damaged on the disk is an error that names its id.
 
     >>> from tempfile import TemporaryDirectory
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
