@@ -131,7 +131,7 @@ def test_names_of_any_length_that_the_system_allows(tmp_path):
     assert path.read_bytes() == b"content"
 
 
-@pytest.mark.parametrize("path", ["a\0b", "", b"bytes", None, 3])
+@pytest.mark.parametrize("path", ["a\0b", "", b"bytes", None, 3, "x" * 300, "\ud800"])
 def test_what_no_file_can_be_called_is_one_line(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     learner = cavia.CAVIA(cavia.MLP(1, 1), "mse")

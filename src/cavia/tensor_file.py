@@ -19,6 +19,7 @@ from cavia.errors import CaviaError, named, shown
 from cavia.json_text import parse, parse_object
 from cavia.temporaries import temporary
 
+LONGEST_NAME = 255  # bytes, of one part of a path
 MOST_TEXT = 2**28  # bytes of a file of text
 
 
@@ -26,10 +27,17 @@ def checked_path(path: str | PathLike[str]) -> Path:
     """The path, if there can be a file of that name."""
     if not isinstance(path, str | PathLike):
         raise CaviaError(f"a file's path must be a string or a Path, got {shown(path)}")
-    named: Any = fspath(path)
-    if not isinstance(named, str) or not named or "\0" in named:
-        raise CaviaError(f"a file's path must be text without NUL characters, got {shown(named)}")
-    return Path(named)
+    text: Any = fspath(path)
+    try:
+        fits = isinstance(text, str) and all(len(os.fsencode(name)) <= LONGEST_NAME for name in Path(text).parts)
+    except UnicodeEncodeError:
+        fits = False
+    if not fits or not text or "\0" in text:
+        raise CaviaError(
+            f"a file's path must be text without NUL characters and with names of at most {LONGEST_NAME} bytes, "
+            f"got {shown(text)}"
+        )
+    return Path(text)
 
 
 @contextmanager
@@ -150,8 +158,10 @@ def _opened(path: Path) -> Iterator[Any]:
             if "cavia" not in (file.metadata() or {}):
                 raise CaviaError(f"{path} holds tensors, but not a cavia learner or checkpoint")
             yield file
-    except (SafetensorError, OSError) as error:
-        raise CaviaError(f"{named(path)} is damaged or not a cavia file ({error})") from error
+    except OSError as error:
+        raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise CaviaError(f"{path} is damaged or not a cavia file ({error})") from error
 
 
 def digest(tensors: Mapping[str, Tensor], text: str) -> str:

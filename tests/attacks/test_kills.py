@@ -24,7 +24,7 @@ def test_nothing_is_lost_or_left_behind(target):
 
 
 FAULTY = """if True:
-    import sys, time
+    import os, sys, time
     from attacks.kills import Target, attack, files
 
     def careless(folder, said):  # says that it has done what it has not, and forgets its temporary file
@@ -41,13 +41,13 @@ FAULTY = """if True:
         return ["number"] if sys.argv[1] == "lost" and said.highest.get("number", -1) > there else []
 
     def found(folder):
-        return {name: 0 for name in files(folder)} | ({} if (folder / "begun").exists() else {})
+        return dict.fromkeys(files(folder), 0)
 
     def leaves(folder, said):
-        if any(folder.iterdir()):
-            (folder / "left").touch()
-        (folder / "begun").touch()
-        time.sleep(0.3)
+        mine = folder / f"{os.getpid()}.part"
+        mine.touch()
+        time.sleep(0.5)
+        mine.unlink()
 
     work = careless if sys.argv[1] == "lost" else leaves
     print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, found), 3, 0).problems.items()})

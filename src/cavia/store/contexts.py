@@ -35,7 +35,8 @@ class ContextStore:
     timeout: seconds to wait while another process writes.
 
     Ids are int or str, one kind in a store. When `put` or `delete` returns, its change is on the disk; each happens
-    as a whole or not at all. Any number of threads and processes may read while one writes.
+    as a whole or not at all. Any number of threads and processes may read while one writes. Every read compares a
+    checksum: a context that was damaged on the disk is an error that names its id.
 
     >>> from tempfile import TemporaryDirectory
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
@@ -49,7 +50,7 @@ class ContextStore:
     @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = checked_path(path)
-        if (isinstance(model, str) and not model.isprintable()) or model == "":
+        if isinstance(model, str) and (not model or not model.isprintable()):
             raise CaviaError(f"model must be a learner or its version, got {shown(model)}")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
@@ -148,8 +149,11 @@ class ContextStore:
             if isinstance(tasks, Tensor) and tasks.is_floating_point():
                 queries = self._checked_queries(tasks, rows.layout if rows else None)
             else:
-                ids = checked_ids(tasks)
-                queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                try:
+                    ids = checked_ids(tasks)
+                    queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                except CaviaError as error:
+                    raise CaviaError(f"tasks must be ids or contexts of the store: {error}") from error
                 own = torch.tensor([found[one][1] for one in ids], dtype=torch.int64)
             if rows is None or not len(queries):
                 return [[] for _ in queries]

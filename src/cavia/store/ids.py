@@ -16,7 +16,7 @@ def checked_ids(ids: Iterable[Any], ordered: bool = True) -> list[Any]:
     ordered: whether their order says which context is whose; then a set, which has none, is refused.
     """
     if isinstance(ids, str | bytes | Integral):
-        raise CaviaError(f"ids must be a list, got the single id {ids!r}; give [{ids!r}]")
+        raise CaviaError(f"ids must be a list, got the single id {shown(ids)}; give [{shown(ids)}]")
     if ordered and isinstance(ids, set | frozenset):
         raise CaviaError(f"ids must be a list, got {shown(ids)}, which has no order; give sorted(ids)")
     try:

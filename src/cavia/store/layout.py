@@ -82,7 +82,10 @@ def checked_contexts(ids: Sequence[Any], contexts: Tensor | Adapted, size: int |
             contexts = contexts.detach().cpu().contiguous()
             _check_finite(ids, contexts)
             return contexts
-    raise CaviaError(f"contexts must be a floating-point tensor [{len(ids)}, {size or 'C'}], one row per id; got {got}")
+    raise CaviaError(
+        f"contexts must be a floating-point tensor [{len(ids)}, {size or 'C'}], one row per id; got {got}, and "
+        f"{len(ids)} ids"
+    )
 
 
 def has_numbers(tensor: Tensor) -> bool:
