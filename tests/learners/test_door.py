@@ -119,7 +119,7 @@ def test_labels_that_no_class_has_are_named(label):
     mask = torch.ones(3, 6, dtype=torch.bool)
     mask[1, 2] = False
     assert learner.adapt(batch.support_x, batch.support_y, mask).finite.all()
-    with pytest.raises(cavia.CaviaError, match="cross_entropy needs whole-number labels, got torch.float32"):
+    with pytest.raises(cavia.CaviaError, match=r"cross_entropy needs whole-number labels, got torch.float32"):
         learner.adapt(batch.support_x, batch.support_y.float())
 
 

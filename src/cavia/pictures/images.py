@@ -92,9 +92,21 @@ class ImageSet:
         return self.pixels[split]
 
 
+def as_path(images: str | os.PathLike[str]) -> Path:
+    """The path of a folder of pictures; an error if no file system takes such a name."""
+    path = Path(images)
+    try:
+        path.is_dir()
+    except (OSError, ValueError) as error:
+        raise CaviaError(f"images={shown(str(images))} cannot be the name of a folder: {error}") from error
+    if not str(images):
+        raise CaviaError("images must name a folder, got ''; for the current one say '.'")
+    return path
+
+
 def read_images(root: str | os.PathLike[str], size: int, cache: Path | None = None) -> ImageSet:
     """The pictures under a folder, size × size: as CelebA if it has CelebA's layout, otherwise as a plain folder."""
-    root = Path(root)
+    root = as_path(root)
     is_celeba = (root / CELEBA_IMAGES).is_dir() or (root / CELEBA_PARTITION).exists()
     return read_celeba(root, size, cache) if is_celeba else read_folder(root, size, cache)
 

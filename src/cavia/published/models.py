@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cavia.errors import CaviaError, closest
+from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.saving import load
 from cavia.tensor_file import read_json
@@ -40,6 +41,7 @@ def published() -> dict[str, Published]:
     return {name: Published(name, **values) for name, values in read_json(FOLDER / "models.json").items()}
 
 
+@checked
 def pretrained(name: str) -> Learner:
     """A trained learner that comes with the package, ready to `adapt` and `predict`.
 
