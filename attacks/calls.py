@@ -18,7 +18,8 @@ from attacks.values import BY_NAME, learner, parameters_of, right_value, wrong_v
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"},
-    "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"},
+    "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
+    | {"checked"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
     "Concat": {"forward", "add_context", "from_features"},
     "FiLM": {"forward"},

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -14,9 +15,11 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, shown
+from cavia.errors import CaviaError, named, shown
 from cavia.json_text import parse, parse_object
 from cavia.temporaries import temporary
+
+MOST_TEXT = 2**28  # bytes of a file of text
 
 
 def checked_path(path: str | PathLike[str]) -> Path:
@@ -88,9 +91,14 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
-    """The text of the file, in UTF-8; an unreadable one is an error that names the file."""
+    """The text of the file, in UTF-8; an unreadable one is an error that names the file. Devices have no end."""
     try:
-        return checked_path(path).read_text(encoding="utf-8", errors=errors)
+        there = checked_path(path).stat()
+        if not stat.S_ISREG(there.st_mode) and not stat.S_ISDIR(there.st_mode):
+            raise CaviaError(f"cannot read {path}: it is a device or a pipe, not a file")
+        if there.st_size > MOST_TEXT:
+            raise CaviaError(f"{path} must have at most {MOST_TEXT:,} bytes, has {there.st_size:,}")
+        return path.read_text(encoding="utf-8", errors=errors)
     except OSError as error:
         raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -136,7 +144,7 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not checked_path(path).is_file():
-        raise CaviaError(f"there is no file {path}")
+        raise CaviaError(f"there is no file {named(path)}")
     try:
         with safe_open(path, framework="pt") as file:
             if "cavia" not in (file.metadata() or {}):

@@ -11,7 +11,7 @@ SPELLED = {
     "±": "+-", "−": "-", "–": "-", "—": "--", "×": "x", "·": "*", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'",
     "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma", "θ": "theta", "λ": "lambda", "φ": "phi",
 }  # fmt: skip
-LONGEST = 2000  # characters of an error: nobody reads more
+LONGEST = 500  # characters of an error: of more, the middle is left out
 
 
 def make_readable() -> None:
@@ -35,7 +35,9 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 def say(message: object) -> None:
     """One line to stderr; nothing if there is nowhere to say it."""
-    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in f"cavia: {message}"[:LONGEST])
+    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in f"cavia: {message}")
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
     try:
         print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -7,12 +7,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from cavia.errors import CaviaError
 from cavia.json_text import parse
 from cavia.paper.schema import Result
 from cavia.tensor_file import read_text
 
-MOST_BYTES = 2**28  # of a result file
 DEEPEST = 20  # lists and objects inside each other
 LARGEST = 10**100  # number, either side of zero: larger ones cannot be drawn
 PLAIN = {str: "text", bool: "true or false", int: "a whole number", float: "a finite number"}
@@ -21,12 +19,6 @@ AS_LONG_AS_X = ("y", "interval", "colour", "truth", "before", "after")
 
 def read_value(path: Path) -> Any:
     """The JSON value of a result file; what is not finite is left for `first_problem` to name."""
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise CaviaError(f"cannot read {path}: {error.strerror or error}") from error
-    if size > MOST_BYTES:
-        raise CaviaError(f"{path} must have at most {MOST_BYTES:,} bytes, has {size:,}")
     return parse(read_text(path), path, constants=True)
 
 

@@ -10,6 +10,7 @@ from cavia.errors import CaviaError, closest, require_at_least
 from cavia.paper.catalogue import find
 from cavia.paper.experiment import Settings
 from cavia.paper.running.cells import Order
+from cavia.tensor_file import read_text
 
 KEYS = ("experiment", "set", "seeds", "settings")
 
@@ -20,10 +21,8 @@ def read_plan(path: Path, runs: Path, **how: Any) -> list[Order]:
     how: the device, the data and whatever else all orders share.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CaviaError(f"cannot read the plan {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # of TOML, or a file that cannot be read
         raise CaviaError(f"{path} is not a plan: {error}") from error
     for name in document:
         if name != "run":

@@ -35,7 +35,7 @@ class Reproduction:
         known = {order.experiment for order in self.orders}
         for name in names:
             if name not in known:
-                raise CaviaError(f"the plan has no experiment {name!r}; {closest(name, known)}")
+                raise CaviaError(f"--only: the plan has no experiment {name!r}; {closest(name, known)}")
         return replace(self, orders=[order for order in self.orders if order.experiment in names])
 
     def run(self, hours: float = math.inf) -> bool:

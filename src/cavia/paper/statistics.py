@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavia.errors import CaviaError
 from cavia.paper.schema import CellResult, Estimate
 
 Scores = NDArray[np.float64]  # [seeds, tasks]
@@ -27,6 +28,8 @@ def estimate(scores: Scores) -> Estimate:
 
 def difference(ours: Scores, theirs: Scores) -> Estimate:
     """The mean of ours − theirs on the same tasks, and half its 95 % interval: paired by task, seeds independent."""
+    if ours.shape[1] != theirs.shape[1]:
+        raise CaviaError(f"methods must be measured on the same tasks, got {ours.shape[1]} and {theirs.shape[1]}")
     with np.errstate(invalid="ignore"):  # infinite − infinite is not a number, which is neither below nor above
         return _estimate(ours.mean(0) - theirs.mean(0), [ours, theirs])
 

@@ -46,6 +46,8 @@ def open_trained(path: Path, root: Path) -> Trained:
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
+    if not config_file.exists():
+        raise CaviaError(f"{model} has no config.json of its run beside it, which says what its tasks are")
     config = read_object(config_file)
     try:
         name, settings = config["family"]["class"], config["family"]["settings"]

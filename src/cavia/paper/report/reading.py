@@ -1,13 +1,14 @@
 """Find the result files below some folders, check them, and put them in the paper's order."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cavia.errors import CaviaError
 from cavia.paper.checking import first_problem, read_value
 from cavia.paper.schema import Result
 
+MOST_FOLDERS = 10_000  # to look for results in
 # The order in which the paper shows them; all others follow by name.
 PAPER_ORDER = (
     *("table1", "fig3a", "fig3b", "fig3c", "fig4"),
@@ -25,18 +26,23 @@ def read_results(folders: Sequence[Path]) -> list[Result]:
     results = [result for path in _result_files(folders) if (result := _read(path))]
     if not results:
         places = ", ".join(map(str, folders)) or "(no folder given)"
-        raise CaviaError(f"there is no result.json of an experiment below {places}; make one: cavia run table1 --quick")
+        raise CaviaError(f"there is no result.json in the folders {places}; make one: cavia run table1 --quick")
     return sorted(results, key=_rank)
 
 
-def _result_files(folders: Sequence[Path]) -> Iterator[Path]:
-    seen = set()
+def _result_files(folders: Sequence[Path]) -> Iterable[Path]:
+    """Those below the folders, each file once."""
+    seen: dict[str, Path] = {}
     for folder in folders:
-        for path in sorted(Path(folder).rglob("result.json")):
-            inside_cells, place = "cells" in path.relative_to(folder).parts, os.path.realpath(path)
-            if not inside_cells and place not in seen:
-                seen.add(place)
-                yield path
+        found = []
+        for number, (place, inner, files) in enumerate(os.walk(folder)):
+            if number == MOST_FOLDERS:
+                raise CaviaError(f"there are more than {MOST_FOLDERS:,} folders in {folder}; name those with results")
+            inner[:] = [name for name in inner if name != "cells"]
+            found += [Path(place, name) for name in files if name == "result.json"]
+        for path in sorted(found):
+            seen.setdefault(os.path.realpath(path), path)
+    return seen.values()
 
 
 def _read(path: Path) -> Result | None:
