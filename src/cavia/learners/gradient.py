@@ -38,8 +38,7 @@ class GradientLearner(Learner):
         learn_rates: bool = False,
     ):
         super().__init__(model, loss)
-        for rate in rates.values():
-            require_positive("inner_lr", rate)
+        rates = {name: require_positive("inner_lr", rate) for name, rate in rates.items()}
         self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
         self.first_order = first_order
         self.fast_names = tuple(rates)
@@ -276,6 +275,7 @@ class CaviaMAML(GradientLearner):
         learn_init: bool = False,
     ):
         _require_context("CaviaMAML", model)
+        require_positive("weights_lr", weights_lr)
         rates = all_rates(model, weights_lr) | {CONTEXT: inner_lr}
         super().__init__(model, loss, rates, inner_steps, first_order, learn_init)
         self.inner_lr, self.weights_lr, self.learn_init = inner_lr, weights_lr, learn_init

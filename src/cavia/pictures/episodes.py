@@ -161,7 +161,7 @@ class Episodes(TaskFamily):
         if fewest < needed:
             raise CaviaError(
                 f"the class {name!r} in {split!r} of {self.images.source} has {fewest} pictures, but a task needs "
-                f"{needed} of each class (support and query together)"
+                f"{needed} of each class (shots and queries together)"
             )
 
 

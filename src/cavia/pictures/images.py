@@ -15,7 +15,6 @@ from cavia.errors import CaviaError, require_one_of, shown
 from cavia.kinds import checked
 from cavia.pictures.decoding import Picture, decode
 from cavia.tasks.batch import SPLITS
-from cavia.tensor_file import checked_path
 
 CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 
@@ -93,21 +92,21 @@ class ImageSet:
         return self.pixels[split]
 
 
-def picture_folder(path: str | os.PathLike[str]) -> Path:
-    """The path, if it is a folder."""
-    root = checked_path(path)
+def as_path(images: str | os.PathLike[str]) -> Path:
+    """The path of a folder of pictures; an error if no file system takes such a name."""
+    path = Path(images)
     try:
-        if root.is_dir():
-            return root
-        why = ""
-    except OSError as error:  # its name is too long
-        why = f" ({error.strerror})"
-    raise CaviaError(f"there is no folder {shown(str(root))}; images are read from a folder{why}")
+        path.is_dir()
+    except (OSError, ValueError) as error:
+        raise CaviaError(f"images={shown(str(images))} cannot be the name of a folder: {error}") from error
+    if not str(images):
+        raise CaviaError("images must name a folder, got ''; for the current one say '.'")
+    return path
 
 
 def read_images(root: str | os.PathLike[str], size: int, cache: Path | None = None) -> ImageSet:
     """The pictures under a folder, size × size: as CelebA if it has CelebA's layout, otherwise as a plain folder."""
-    root = picture_folder(root)
+    root = as_path(root)
     is_celeba = (root / CELEBA_IMAGES).is_dir() or (root / CELEBA_PARTITION).exists()
     return read_celeba(root, size, cache) if is_celeba else read_folder(root, size, cache)
 
@@ -154,16 +153,16 @@ def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:
     With a sub-folder `train`, the splits are the sub-folders train, val and test. Otherwise a hash of each file's
     relative path decides, 80/10/10, so that a picture stays in its split whatever is added or removed.
     """
-    names = sorted(picture_files(picture_folder(root)))
+    if not root.is_dir():
+        raise CaviaError(f"there is no folder {root}")
+    names = sorted(picture_files(root))
     if (root / "train").is_dir():
         tops = [(name, name.partition("/")[0]) for name in names]
         pictures = [Picture(name, top) for name, top in tops if top in SPLITS]
     else:
         pictures = [Picture(name, _split_by_hash(name)) for name in names]
     if not pictures:
-        raise CaviaError(
-            f"there are no pictures in the folder {root}; images of any format that Pillow reads are taken"
-        )
+        raise CaviaError(f"there are no pictures in {root}")
     return decoded_set("folder", root, pictures, size, cache)
 
 
