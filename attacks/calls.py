@@ -18,7 +18,8 @@ from attacks.values import BY_NAME, learner, parameters_of, right_value, wrong_v
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"},
-    "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"},
+    "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
+    | {"checked"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
     "Concat": {"forward", "add_context", "from_features"},
     "FiLM": {"forward"},
@@ -131,8 +132,10 @@ def _converts(value: Any, hint: Any) -> bool:
     """Whether a value becomes one of the annotated kind without loss: 2 for 2.0, NumPy's numbers, an array's tensor."""
     if isinstance(value, bool):
         return False
-    if isinstance(value, np.generic) and _is_of(value.item(), hint):
-        return True
+    if isinstance(value, np.generic):
+        value = value.item()
+        if _is_of(value, hint):
+            return True
     if isinstance(value, int) and _is_of(float(min(value, 10**300)), hint):
         return True
     if _is_of(torch.zeros(1), hint):

@@ -75,6 +75,9 @@ def is_clear(message: str, about: str, value: Any) -> bool:
         words |= {str(tuple(value.shape)), str(list(value.shape)), str(value.dtype).removeprefix("torch.")}
     else:
         words |= {str(value)[:20], repr(value)[:20]}
+    if isinstance(value, list | tuple | dict | set | range):
+        words |= {str(len(value)), *(repr(part)[:20] for part in list(value)[:3])}
+        words |= {type(part).__name__ for part in list(value)[:3]}
     return any(word and word in message for word in words)
 
 

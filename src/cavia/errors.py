@@ -65,6 +65,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
+def named(path: Any) -> str:
+    """A path as a message shows it: as it is, or in quotes if it has signs that cannot be printed."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
 def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> int:
     """`value` as a whole number that is not below `least` and not above `most`, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -92,7 +98,7 @@ def require_positive(name: str, value: Any) -> float:
     """`value` as a finite number above zero, or an error that names it."""
     number = _number(name, value)
     if not 0 < number < LARGEST_RATE:
-        limit = f"below {LARGEST_RATE:g}" if 0 < number < float("inf") else "finite"
+        limit = f"below {LARGEST_RATE:g}" if LARGEST_RATE <= number < float("inf") else "finite"
         raise CaviaError(f"{name} must be above 0 and {limit}, got {shown(value)}")
     return number
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, shown
+from cavia.errors import CaviaError, named, shown
 from cavia.json_text import parse, parse_object
 from cavia.temporaries import temporary
 
@@ -144,7 +144,7 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not checked_path(path).is_file():
-        raise CaviaError(f"there is no file {path}")
+        raise CaviaError(f"there is no file {named(path)}")
     try:
         with safe_open(path, framework="pt") as file:
             if "cavia" not in (file.metadata() or {}):

@@ -39,7 +39,6 @@ def test_a_share_of_the_attacks_finds_nothing(kind):
         (lambda: int("text"), RAW),
         (lambda: _raise("rate must be above 0, got 'text'"), CLEAR),
         (lambda: _raise("something is wrong"), RAW),
-        (lambda: _raise("rate is wrong\nin two lines"), RAW),
     ],
 )
 def test_outcomes_are_told_apart(run, kind):

@@ -115,7 +115,7 @@ def test_the_command_writes_three_panels_and_says_so(model, picture, tmp_path, c
         (["--known", "0"], "must be a whole number of at least 1, got '0'"),
         (["--size", "1"], "size must be at least 2, got 1"),
         (["--width", "16"], "width must be from 32, the size, to 4096, got 16"),
-        (["--width", "100000"], "width must be from 32, the size, to 4096, got 100000"),
+        (["--width", "100000"], "--width must be at most 4096, got 100000"),
         (["--knwon", "5"], "did you mean '--known'?"),
         (["--out", "out.jpg"], "--out must be a .png and not the picture itself, got out.jpg"),
         (["--out", "picture.png"], "--out must be a .png and not the picture itself, got picture.png"),

@@ -113,7 +113,7 @@ def test_a_split_without_pictures_is_an_error_when_it_is_used(tmp_path):
 
 def test_an_empty_or_missing_folder_is_an_error_that_names_it(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(cavia.CaviaError, match=r"no pictures in .*empty"):
+    with pytest.raises(cavia.CaviaError, match=r"no pictures in the folder .*empty"):
         read_images(tmp_path / "empty", 8)
     with pytest.raises(cavia.CaviaError, match=r"no folder .*missing"):
         read_images(tmp_path / "missing", 8)

@@ -85,7 +85,7 @@ def pair(n=4, width=2):
         ),
         (lambda: cavia.Tasks([]), "there are no tasks with at least 2 points"),
         (lambda: cavia.Tasks([pair(), pair(), pair(4, 3)]), r"inputs of '0' are \[4, 2\] .*, of '2' \[4, 3\]"),
-        (lambda: cavia.Tasks([3]), r"task '0' must be a pair \(x, y\), got int"),
+        (lambda: cavia.Tasks([3]), r"tasks\['0'\] must be a pair \(x, y\), got 3"),
         (lambda: cavia.Tasks([(np.zeros(3), np.zeros(4))]), r"has 3 inputs \[3, 1\] but 4 targets"),
         (lambda: cavia.Tasks([(np.array([1, np.nan]), np.zeros(2))]), "task '0' holds a number that is not finite"),
         (lambda: cavia.Tasks([(np.array([1, 1e39]), np.zeros(2))]), r"1e\+39 at point 1; at most 3.4e\+38"),

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import a_path, at_least, in_flags, listed, positive, require_writable, widths
+from cavia.cli.arguments import a_path, at_least, in_flags, listed, positive, require_writable, shown_text, widths
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
@@ -115,11 +115,10 @@ def _predict(options: argparse.Namespace) -> None:
 
     require_writable(options.out, options.model, options.table, options.contexts)
     model = load_table_model(options.model)
-    if not options.contexts.exists():
+    if not options.contexts.is_file() or not options.contexts.stat().st_size:
         raise CaviaError(
-            f"there is no {options.contexts}; `cavia adapt MODEL TABLE --out {options.contexts}` writes it"
+            f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )
-    ContextStore(options.contexts).close()  # a file that is no store stays as it is
     with ContextStore(options.contexts, model.learner.version) as store:
         table, predictions, strangers = model.predict(options.table, store, options.unknown)
     write_predictions(options.out, table, predictions)

@@ -53,6 +53,7 @@ class GradientLearner(Learner):
         self.fixed_rates = dict(rates)
         if learn_rates:
             start = self._start()
+            rates = {name: float(rate) for name, rate in rates.items()}
             self.rates = nn.ParameterDict(
                 {_key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
             )

@@ -11,10 +11,11 @@ from cavia.errors import CaviaError, require_at_least, require_positive, shown
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
+from cavia.learners.door import fitting
 from cavia.learners.inner import Fast
 from cavia.learners.losses import PointLoss
 from cavia.models.base import ContextModel, NormedModel
-from cavia.tasks.points import Inputs, lead, one_tensor, shape
+from cavia.tasks.points import Inputs, as_inputs, lead, one_tensor, shape
 
 POINTS, LABELS = "points", "labels"  # what is kept of the support set, by name
 
@@ -54,6 +55,7 @@ class MetricLearner(Learner):
         if statistics is not None and not isinstance(self.model, NormedModel):
             raise CaviaError(f"{type(self.model).__name__} has no norms to give statistics to, got {shown(statistics)}")
         given: Any = () if statistics is None else (statistics,)
+        x = fitting(self, as_inputs("x", x))
         embedded: Tensor = self.model(x, self._no_context(x), *given)
         return embedded.flatten(2)
 

@@ -16,6 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from cavia.errors import CaviaError, nearest, require_at_least, shown
 from cavia.kinds import checked
 from cavia.models.conditioned import CannotRun, Conditioned, Site
+from cavia.randomness import OwnRandomNumbers
 from cavia.tasks.points import Inputs, as_tensor, each, lead, shape, tensors
 
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
@@ -108,7 +109,7 @@ def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
     for pattern in [at] if isinstance(at, str) else map(str, at):
         found = [name for name in names if _matches(name, pattern)]
         if not found:
-            raise CaviaError(f"the module has no layer {pattern!r}; {nearest(pattern, names)}")
+            raise CaviaError(f"at: the module has no layer {pattern!r}; {nearest(pattern, names)}")
         chosen.update(found)
     if not chosen:
         raise CaviaError(f"at must name at least one layer; {nearest('', names)}")
@@ -127,7 +128,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
     buffers = {name: value.clone() for name, value in module.named_buffers()}
     modes = {layer: layer.training for layer in module.modules()}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), OwnRandomNumbers(0).turn():
             yield
     finally:
         with torch.no_grad():

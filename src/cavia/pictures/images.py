@@ -15,6 +15,7 @@ from cavia.errors import CaviaError, require_one_of, shown
 from cavia.kinds import checked
 from cavia.pictures.decoding import Picture, decode
 from cavia.tasks.batch import SPLITS
+from cavia.tensor_file import checked_path
 
 CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 
@@ -41,7 +42,7 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if set(self.pixels) != set(SPLITS):
-            raise CaviaError(f"pictures must come in the splits {', '.join(SPLITS)}, got {', '.join(self.pixels)}")
+            raise CaviaError(f"pixels need the splits {', '.join(SPLITS)}, got {', '.join(self.pixels) or 'none'}")
         if self.pixels["train"].ndim != 4:
             raise CaviaError(
                 f"pixels must be uint8 [N, size, size, 3] in each split, got {shown(self.pixels['train'])}"
@@ -92,9 +93,21 @@ class ImageSet:
         return self.pixels[split]
 
 
+def picture_folder(path: str | os.PathLike[str]) -> Path:
+    """The path, if it is a folder."""
+    root = checked_path(path)
+    try:
+        if root.is_dir():
+            return root
+        why = ""
+    except OSError as error:  # its name is too long
+        why = f" ({error.strerror})"
+    raise CaviaError(f"there is no folder {shown(str(root))}; images are read from a folder{why}")
+
+
 def read_images(root: str | os.PathLike[str], size: int, cache: Path | None = None) -> ImageSet:
     """The pictures under a folder, size × size: as CelebA if it has CelebA's layout, otherwise as a plain folder."""
-    root = Path(root)
+    root = picture_folder(root)
     is_celeba = (root / CELEBA_IMAGES).is_dir() or (root / CELEBA_PARTITION).exists()
     return read_celeba(root, size, cache) if is_celeba else read_folder(root, size, cache)
 
@@ -141,16 +154,16 @@ def read_folder(root: Path, size: int, cache: Path | None = None) -> ImageSet:
     With a sub-folder `train`, the splits are the sub-folders train, val and test. Otherwise a hash of each file's
     relative path decides, 80/10/10, so that a picture stays in its split whatever is added or removed.
     """
-    if not root.is_dir():
-        raise CaviaError(f"there is no folder {root}")
-    names = sorted(picture_files(root))
+    names = sorted(picture_files(picture_folder(root)))
     if (root / "train").is_dir():
         tops = [(name, name.partition("/")[0]) for name in names]
         pictures = [Picture(name, top) for name, top in tops if top in SPLITS]
     else:
         pictures = [Picture(name, _split_by_hash(name)) for name in names]
     if not pictures:
-        raise CaviaError(f"there are no pictures in {root}")
+        raise CaviaError(
+            f"there are no pictures in the folder {root}; images of any format that Pillow reads are taken"
+        )
     return decoded_set("folder", root, pictures, size, cache)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cavia.errors import CaviaError
 from cavia.pictures.decoding import Picture
-from cavia.pictures.images import ImageSet, check_listed, decoded_set, picture_files
+from cavia.pictures.images import ImageSet, check_listed, decoded_set, picture_files, picture_folder
 from cavia.tasks.batch import SPLITS
 
 MINIIMAGENET_IMAGES = "images"
@@ -20,7 +20,7 @@ OMNIGLOT_CLASSES = {"train": 1100, "val": 100, "test": 423}
 
 def read_classes(root: str | os.PathLike[str], size: int, cache: Path | None = None) -> ImageSet:
     """The labelled pictures under a folder, size × size: by its layout as Mini-ImageNet, Omniglot or class folders."""
-    root = Path(root)
+    root = picture_folder(root)
     if (root / MINIIMAGENET_IMAGES).is_dir() and any((root / f"{split}.csv").exists() for split in SPLITS):
         return read_miniimagenet(root, size, cache)
     if _omniglot_parts(root):

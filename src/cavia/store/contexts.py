@@ -49,8 +49,8 @@ class ContextStore:
     @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
         self.path = checked_path(path)
-        if model == "":
-            raise CaviaError("model must be a learner or its version, got ''")
+        if (isinstance(model, str) and not model.isprintable()) or model == "":
+            raise CaviaError(f"model must be a learner or its version, got {shown(model)}")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
         self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))

@@ -34,7 +34,7 @@ class Database:
         try:
             exists = path.exists()
             if path.is_dir() or not (create or exists):
-                raise CaviaError(f"there is no store {path}; give the learner, or its version, to make one")
+                raise CaviaError(f"there is no store {path}; give model, the learner or its version, to make one")
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CaviaError(f"cannot open {path}: {error.strerror or error}") from error

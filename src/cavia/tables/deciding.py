@@ -48,7 +48,7 @@ def settled_types(
     found: dict[str, str] = {}
     for kind, columns in ((NUMBER, number), (CATEGORY, category), (DATE, date)):
         for name in listed_columns(kind, columns):
-            table.column(name)
+            table.column(name, kind)
             if found.setdefault(name, kind) != kind:
                 raise CaviaError(f"column {name!r} cannot be a {found[name]} and a {kind}")
     wanted = {"classification": CATEGORY, "regression": NUMBER}

@@ -132,10 +132,13 @@ def fit_encoding(
     targets = listed_columns("target", target)
     chosen = [name for name in table if name not in (task, *targets)]
     chosen = chosen if inputs is None else listed_columns("inputs", inputs)
-    for name in (task, *targets, *chosen):
-        table.column(name)
+    for use, names in (("", [task]), ("target", targets), ("inputs", chosen)):
+        for name in names:
+            table.column(name, use)
     if not targets or task in targets:
         raise CaviaError(f"target must be one or more columns besides the task {task!r}, got {target!r}")
+    if inputs is not None and not chosen:
+        raise CaviaError(f"inputs must name at least one column, got {shown(inputs)}")
     if not chosen:
         known = ", ".join(map(repr, (task, *targets)))
         raise CaviaError(f"the table has no columns besides {known}: a network needs at least one input")

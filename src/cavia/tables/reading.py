@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, nearest
+from cavia.errors import CaviaError, named, nearest
 from cavia.tables.cells import as_text, is_nameless, shown_cell
+from cavia.tensor_file import checked_path
 
 ESCAPED = re.compile(r"'+[=+\-@\t\r]")  # what `writing` puts an apostrophe before, so that no spreadsheet computes it
 
@@ -49,10 +50,12 @@ class Table(dict[str, np.ndarray]):
         """A cell with what it holds, as messages begin."""
         return f"{self.place(row, name)}: {shown_cell(self[name][row])}"
 
-    def column(self, name: str) -> np.ndarray:
-        """The column of that name, [rows], or an error with the nearest ones."""
+    def column(self, name: str, use: str = "") -> np.ndarray:
+        """The column of that name, [rows], or an error with the nearest ones. use: which argument asks for it."""
         if name not in self:
-            raise CaviaError(f"{self.where} has no column {shown_cell(name)}; {nearest(name, self)}")
+            raise CaviaError(
+                f"{self.where} has no column {shown_cell(name)}{use and f' for {use}'}; {nearest(name, self)}"
+            )
         return self[name]
 
     def names(self, name: str) -> list[str]:
@@ -74,7 +77,7 @@ def read_table(source: Any) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, str | PathLike):
-        return _read_file(Path(source))
+        return _read_file(checked_path(source))
     declared: list[Any] = []
     if hasattr(source, "column_names") and hasattr(source, "column"):  # pyarrow
         pairs = [(name, _of_arrow(name, source.column(i))) for i, name in enumerate(source.column_names)]
@@ -97,8 +100,12 @@ def read_table(source: Any) -> Table:
 
 
 def _read_file(path: Path) -> Table:
-    if not path.is_file():
-        raise CaviaError(f"there is no file {path if str(path).isprintable() else repr(str(path))}")
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # a name that is too long
+        raise CaviaError(f"cannot read {shown_cell(str(path))}: {error.strerror}") from error
+    if not is_there:
+        raise CaviaError(f"there is no file {named(path)}")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
         return _read_csv(path, "\t" if kind == ".tsv" else ",")
@@ -168,7 +175,7 @@ def _array(name: str, values: Any) -> np.ndarray:
         values = values.detach().cpu().numpy()
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if array.ndim != 1:
-        raise CaviaError(f"column {name!r} must have one axis, got one of shape {list(array.shape)}")
+        raise CaviaError(f"the table's column {name!r} must have one axis, got one of shape {list(array.shape)}")
     if array.dtype.kind in "iuf":
         return array
     cells = array.astype("M8[us]").tolist() if array.dtype.kind == "M" else array.tolist()

@@ -61,8 +61,8 @@ class Tasks(TaskFamily):
         self.support = require_at_least("support", support, 1)
         try:
             pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
-        except TypeError as error:  # a tensor of one number says that it can be listed
-            raise CaviaError(f"tasks must be pairs (x, y), got {shown(tasks)}") from error
+        except Exception as error:  # a tensor of one number says that it can be listed, and cannot
+            raise CaviaError(f"tasks must be pairs (x, y), and cannot be listed: {shown(tasks)} ({error})") from error
         _check_names([name for name, _ in pairs])
         points = {str(name): _points(str(name), pair) for name, pair in pairs}
         small = {name: len(x) for name, (x, _) in points.items() if len(x) < LEAST}
@@ -216,7 +216,7 @@ def _points(name: str, pair: Any) -> tuple[Tensor, Tensor]:
     try:
         x, y = pair
     except (TypeError, ValueError):
-        raise CaviaError(f"task {name!r} must be a pair (x, y), got {type(pair).__name__}") from None
+        raise CaviaError(f"tasks[{name!r}] must be a pair (x, y), got {shown(pair)}") from None
     x, y = _tensor(name, x), _tensor(name, y)
     if x.ndim == 1:
         x = x[:, None]

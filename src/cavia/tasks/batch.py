@@ -54,7 +54,7 @@ class TaskBatch:
                 f"support and query must hold the same tasks: support_x {shape(self.support_x)} has "
                 f"{len(support)}, query_x {shape(self.query_x)} has {len(query)}"
             )
-        if self.attributes:
+        if type(self.attributes) is not dict or self.attributes:
             self._check_attributes()
 
     def _check_attributes(self) -> None:

@@ -44,6 +44,7 @@ def _given_splits(
             seen.add(name)
     left = [name for name in known if name not in seen]
     if left:
-        raise CaviaError(f"{len(left)} tasks are in no split: {', '.join(map(repr, left[:5]))}")
+        some = ", ".join(map(repr, left[:5]))
+        raise CaviaError(f"{len(left)} tasks are in no split: {some}; splits must name every task")
     gone = set(dropped)
     return {split: [name for name in chosen if name not in gone] for split, chosen in found.items()}

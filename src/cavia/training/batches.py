@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cavia import building
 from cavia.errors import require_at_least
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
@@ -60,6 +61,7 @@ class TaskFeed(Feed):
         super().__init__(learner, sizes, (validation or Validation()).filled(100, 500, sizes.query), seed)
         self.family, self.chunk = family, chunk
         self.device = device_of(learner)
+        self.may_draw = building.module_of(type(family)) is not None
         self.waits, self.line_every = self.device.type != "cpu", self.validation.every
 
     def begin(self, begun: Mapping[str, Any] | None) -> None:

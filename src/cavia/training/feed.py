@@ -93,11 +93,13 @@ class Feed(ABC):
     """The batches of a run, one after the other, and its validation.
 
     gives:      the class of the batches.
+    may_draw:   whether the source may draw from PyTorch's own generator, not only from the one that it is given.
     waits:      whether time passes that no core of ours works, so that a run's time is that of the clock on the wall.
     line_every: iterations between lines of metrics.
     """
 
     gives: ClassVar[type]
+    may_draw: bool = True
     waits: bool
     line_every: int
 

@@ -13,6 +13,7 @@ from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.compiled import CompiledLearner
 from cavia.learners.saving import describe
+from cavia.randomness import OwnRandomNumbers
 from cavia.tasks.batch import TaskFamily
 from cavia.training.adam import Adam
 from cavia.training.batches import TaskFeed
@@ -23,7 +24,7 @@ from cavia.training.interrupt import stop_requests
 from cavia.training.kernel import recorded_kernel
 from cavia.training.outer import Length, Outer
 from cavia.training.progress import Show, showing
-from cavia.training.run import FitResult, Run, claim, own_random_numbers, training
+from cavia.training.run import FitResult, Run, claim, training
 from cavia.training.simulated import EpisodeFeed
 from cavia.training.trpo import TRPO
 
@@ -58,7 +59,9 @@ def fit(
                      In an environment: episodes of each task before each inner step, by default 20, and after the
                      last, by default as many.
     validation:      on which tasks and how often the best model is chosen: `cavia.Validation`.
-    seed:            which tasks, starts and actions are drawn; the same seed gives the same run.
+    seed:            which tasks, starts and actions are drawn; the same seed gives the same run, also beside other runs
+                     in other threads. Runs with dropout then take turns, step by step, since PyTorch has one generator
+                     for all; other code that draws from it at the same time in another thread is not kept apart.
     minutes:         end the run after so many minutes, validation included, if `iterations` are not done by then:
                      minutes of one core's work, which two cores spend twice as fast; on a GPU and in an environment by
                      the clock. Such a run is not the same to the bit when it is run again.
@@ -80,7 +83,6 @@ def fit(
         if folder:
             stack.enter_context(folder.lock())
         stop = stack.enter_context(stop_requests())
-        stack.enter_context(own_random_numbers(seed))
         kernel = stack.enter_context(recorded_kernel(outer.has_kernel(learner), folder))
         feed.begin(folder.recorded() if folder else None)
         if folder:
@@ -89,7 +91,7 @@ def fit(
         stack.enter_context(training(learner))
         step = outer.step(learner, Length(iterations, minutes))
         seconds = math.inf if minutes is None else 60 * minutes
-        run = Run(learner, feed, step, iterations, seconds, outer.cooldown, folder)
+        run = Run(learner, feed, step, iterations, seconds, outer.cooldown, folder, OwnRandomNumbers(seed))
         run.resume()
         title = f"{type(learner).__name__} on {type(source).__name__}"
         show = stack.enter_context(showing(progress, title))

@@ -2,19 +2,19 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, Diverged, Interrupted
 from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.rebuilding import check_fits
+from cavia.randomness import OwnRandomNumbers, may_draw
 from cavia.training.checkpoint import RunFolder, TrainingState
 from cavia.training.feed import Feed
 from cavia.training.interrupt import StopRequest
@@ -43,6 +43,7 @@ class Run:
 
     seconds:  after which the run ends, by its clock.
     cooldown: share of the run, at its end, that a longer run does not go on from.
+    random:   PyTorch's own random numbers for this run.
     """
 
     at_once: int = 1  # steps in a call
@@ -56,11 +57,16 @@ class Run:
         seconds: float = math.inf,
         cooldown: float = 0.0,
         folder: RunFolder | None = None,
+        random: OwnRandomNumbers | None = None,
     ):
         self.learner, self.feed, self.step = learner, feed, step
         self.iterations, self.seconds, self.cooldown = iterations, seconds, cooldown
         self.folder, self.state = folder, TrainingState()
         self._saved = time.monotonic()
+        self.random = random or OwnRandomNumbers(0)
+        # Runs that draw nothing from PyTorch's generator need not wait for each other.
+        draws = may_draw(learner) or callable(learner.loss) or feed.may_draw
+        self._turn: Callable[[], AbstractContextManager[None]] = self.random.turn if draws else nullcontext
 
     @property
     def share(self) -> float:
@@ -73,7 +79,8 @@ class Run:
         clock = Clock(state.seconds, waits=feed.waits)
         while self.share < 1:
             self._keep_before_cooldown()
-            metrics = self._steps()
+            with self._turn():
+                metrics = self._steps()
             state.seconds = clock.seconds()
             is_due = state.iteration % feed.validation.every == 0 or self.share >= 1
             if is_due or state.iteration % feed.line_every == 0:
@@ -140,7 +147,8 @@ class Run:
         if not self.feed.validation.tasks:
             return {}
         state, best = self.state, self.state.best_score
-        scored = self.feed.validate()
+        with self._turn():
+            scored = self.feed.validate()
         state.score = score = scored.score
         if best is None or math.isnan(best) or (score > best if scored.higher_is_better else score < best):
             state.best_score, state.best_iteration = score, state.iteration
@@ -154,7 +162,7 @@ class Run:
         generator, self.state.drawn = self.feed.state()
         groups = {
             "learner": self.learner.state_dict(),
-            "generator": {"state": generator, **_own_random_state()},
+            "generator": {"state": generator, **self.random.state},
             "optimiser": self.step.state(),
             "environment": self.feed.source_state(),
         }
@@ -193,10 +201,11 @@ class Run:
                 f"with {state.drawn} of {self.feed.ahead} batches used"
             )
         self.learner.load_state_dict(groups["learner"])
-        _set_own_random_state(groups["generator"])
+        self.random.go_on_from(groups["generator"])
         self.step.load_state(groups.get("optimiser", {}))
         self.feed.load_source_state(groups.get("environment", {}))
-        self.feed.load_state(groups["generator"]["state"], state.drawn)
+        with self._turn():
+            self.feed.load_state(groups["generator"]["state"], state.drawn)
 
     def finish(self) -> FitResult:
         """Put the best model into the learner, and into the run folder."""
@@ -235,29 +244,6 @@ def training(learner: Learner) -> Iterator[None]:
         yield
     finally:
         learner.eval()
-
-
-@contextmanager
-def own_random_numbers(seed: int) -> Iterator[None]:
-    """PyTorch's own generators, which dropout draws from, start from the seed, and are put back afterwards."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
-
-
-def _own_random_state() -> dict[str, Tensor]:
-    """The state of PyTorch's own generators, by device."""
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), **{f"cuda:{i}": state for i, state in enumerate(on_gpus)}}
-
-
-def _set_own_random_state(states: Mapping[str, Tensor]) -> None:
-    """Restore what `_own_random_state` returned, as far as it is there."""
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    for i in range(torch.cuda.device_count()):
-        if f"cuda:{i}" in states:
-            torch.cuda.set_rng_state(states[f"cuda:{i}"], i)
 
 
 def claim(folder: RunFolder, config: dict[str, Any]) -> None:

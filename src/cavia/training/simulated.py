@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavia import building
 from cavia.envs.base import TaskEnv
+from cavia.envs.gym import GymTasks
 from cavia.errors import CaviaError, require_at_least
 from cavia.evaluation.evaluate import device_of, evaluating
 from cavia.learners.acting import MetaBatch, Stage, Updates, adapt_in, check_fits
@@ -60,6 +62,7 @@ class EpisodeFeed(Feed):
         super().__init__(learner, sizes, (validation or Validation()).filled(20, 10, sizes.query), seed)
         require_at_least("validation query", self.validation.query, 1)
         check_fits(learner, env)
+        self.may_draw = building.module_of(type(env)) is not None or isinstance(env, GymTasks)
         self.env, self.updates, self.rollouts = env, updates or Updates(), support
         rate = self.updates.later_rate
         if rate != 1:
