@@ -12,7 +12,7 @@ from cavia.paper.experiment import Data
 from cavia.paper.plan import read_plan
 from cavia.paper.report import reading
 from cavia.paper.report.page import write_report
-from cavia.paper.reproduce import Reproduction
+from cavia.paper.reproduce import status
 from cavia.paper.running.cells import Order, read_result
 from cavia.paper.running.runner import run
 from cavia.paper.schema import CellResult
@@ -218,6 +218,6 @@ def test_the_state_of_a_plan_does_not_believe_foreign_metrics(line, tmp_path):
     folder = orders[0].folder(orders[0].cells[0])
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(line)
-    (status,) = Reproduction(orders, 1).status()
-    assert (status.finished, status.cells, status.hours) == (0, 1, 0.0)
-    assert 0 < status.left < 1
+    found = status(orders[0])
+    assert (found.finished, found.cells, found.hours) == (0, 1, 0.0)
+    assert 0 < found.left < 1

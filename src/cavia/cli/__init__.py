@@ -19,6 +19,7 @@ from cavia.cli.terminal import make_readable, say, silence
 from cavia.errors import CaviaError, Diverged, shown
 
 MISUSE, FAILED, INTERRUPTED = 2, 1, 130
+WRITTEN = ("out", "export", "publish")  # arguments that are paths to write to
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +76,8 @@ def _check_path(name: str, path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return  # whoever needs it there says so
     except (OSError, ValueError) as error:
-        raise CaviaError(f"{name} {shown(str(path))}: {getattr(error, 'strerror', error)}") from error
+        what = f"write --{name}" if name in WRITTEN else f"read {name}"
+        raise CaviaError(f"cannot {what} {shown(str(path))}: {getattr(error, 'strerror', error)}") from error
 
 
 def make_parser() -> Parser:

@@ -149,8 +149,10 @@ def _show_status(work: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from cavia.paper.reproduce import status
+
     table = Table("experiment", "set", "settings", "cells", "hours spent", "hours left", box=None, header_style="bold")
-    statuses = work.status()
+    statuses = [status(order) for order in work.orders]
     for one in statuses:
         settings = ", ".join(f"{name} {value}" for name, value in one.order.changes.items())
         cells = f"{one.finished} of {one.cells}"

@@ -7,13 +7,7 @@ from cavia.paper import completion, fewshot, policies, sine
 from cavia.paper.experiment import Experiment
 
 CATALOGUE: dict[str, Experiment[Any]] = {
-    experiment.id: experiment
-    for experiment in (
-        *sine.EXPERIMENTS,
-        *completion.EXPERIMENTS,
-        *fewshot.EXPERIMENTS,
-        *policies.EXPERIMENTS,
-    )
+    experiment.id: experiment for section in (sine, completion, fewshot, policies) for experiment in section.EXPERIMENTS
 }
 
 

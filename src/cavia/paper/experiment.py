@@ -143,6 +143,11 @@ class Experiment(Generic[S]):
         parsed = {change: _parse(change, value, now[change]) for change, value in (changes or {}).items()}
         return replace(self.sets[name], **parsed)
 
+    def lists(self, settings: S) -> dict[str, tuple[Any, ...]]:
+        """The settings that say which cells there are by listing choices."""
+        chosen = {name: getattr(settings, name, None) for name in self.chooses}
+        return {name: value for name, value in chosen.items() if isinstance(value, tuple)}
+
     def seconds(self, name: str) -> float:
         """About what an iteration of a cell takes with a set of settings, on one core."""
         settings = self.sets[name]

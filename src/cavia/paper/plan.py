@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,7 @@ def _check_cells(orders: Sequence[Order], path: Path) -> None:
 
 def merged(orders: Sequence[Order]) -> Settings:
     """The settings of orders of one experiment and set, for its summary: lists of choices joined, else the first's."""
-    experiment = find(orders[0].experiment)
-    first, *rest = [order.settings for order in orders]
-    changes: dict[str, Any] = {}
-    for entry in fields(first):
-        value = getattr(first, entry.name)
-        if entry.name in experiment.chooses and isinstance(value, tuple):
-            changes[entry.name] = tuple(dict.fromkeys(v for one in (first, *rest) for v in getattr(one, entry.name)))
-    return replace(first, **changes)
+    experiment, settings = find(orders[0].experiment), [order.settings for order in orders]
+    names = experiment.lists(settings[0])
+    joined = {name: tuple(dict.fromkeys(v for one in settings for v in getattr(one, name))) for name in names}
+    return replace(settings[0], **joined)

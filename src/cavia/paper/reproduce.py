@@ -66,10 +66,6 @@ class Reproduction:
                 result["command"] = f"cavia reproduce --only {whole.experiment}"
                 yield result, out
 
-    def status(self) -> list["Status"]:
-        """How far every entry of the plan is."""
-        return [_status(order) for order in self.orders]
-
     def publish(self, results: Path) -> list[str]:
         """Copy the finished experiments with their cells into `results`, one folder each, and draw its page.
 
@@ -103,7 +99,7 @@ class Status:
     left: float
 
 
-def _status(order: Order) -> Status:
+def status(order: Order) -> Status:
     cells = order.cells
     spent, left, finished = 0.0, 0.0, 0
     for cell in cells:

@@ -8,7 +8,6 @@ from cavia.paper.schema import CellResult, Estimate, Lines, Panel, ResultTable, 
 from cavia.paper.statistics import Scores, at_rates, estimate, finite, spread
 
 Measure = Callable[[list[CellResult]], Scores]  # of the seeds of a kind of cell
-Colours = Callable[[Mapping[str, Any]], Mapping[str, Sequence[float]]]  # of points, from the probes of a cell
 
 
 def lines(
@@ -73,18 +72,16 @@ def plane(
     }  # fmt: skip
 
 
-def planes(name: str, caption: str, results: Sequence[CellResult], points: str, colours: Colours) -> list[Scatter]:
-    """A figure of the contexts, the probe `points`, of each result, named `name` for the first."""
-    return [
-        plane(
-            name if one is results[0] else f"{name}-seed-{one['seed']}",
-            f"The two context parameters of {len(one.probes[points])} test tasks after {caption}, seed {one['seed']}.",
-            one.probes[points],
-            colours(one.probes),
-            "context parameter",
+def planes(name: str, after: str, results: list[CellResult], key: str, colours: list[dict[str, Any]]) -> list[Scatter]:
+    """A figure of the contexts, the probe `key`, for each result; the first has the name as it is."""
+    figures = []
+    for one, colour in zip(results, colours, strict=True):
+        own = name if one is results[0] else f"{name}-seed-{one['seed']}"
+        tasks = f"{len(one.probes[key])} test tasks after {after}, seed {one['seed']}."
+        figures.append(
+            plane(own, f"The two context parameters of {tasks}", one.probes[key], colour, "context parameter")
         )
-        for one in results
-    ]
+    return figures
 
 
 def iterations(group: Sequence[CellResult]) -> str:

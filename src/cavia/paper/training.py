@@ -59,19 +59,11 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         best_iteration=ended.best_iteration,
         iterations=ended.iterations,
         seconds=ended.seconds,
-        curve=_curve(folder),
+        curve=[
+            [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
+        ],
         **found,
     )
-
-
-def _curve(folder: RunFolder) -> list[list[float | None]]:
-    """[iteration, validation score, seconds so far] at each interval."""
-    try:
-        return [
-            [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
-        ]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CaviaError(f"{folder.metrics} is damaged or not ours ({type(error).__name__}: {error})") from error
 
 
 def fit_settings(experiment: Experiment[S], settings: S, cell: Cell) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cavia.paper.completion.training import WAVE_BASIS, CompletionSettings, FacesSettings, Table2Settings
+from cavia.paper.completion.training import WAVE_BASIS, FacesSettings, Table2Settings
 from cavia.paper.published import TABLE2
 from cavia.paper.schema import CellResult, Claim, PicturePanel, PictureRow, Pictures, Row, Summary, TableCell
 from cavia.paper.showing import cell, iterations, learning_curves, table
@@ -18,9 +18,15 @@ def table2_summary(settings: Table2Settings, results: list[CellResult]) -> Summa
         {"label": method, "cells": [_cell(groups.get((method, *column), []), method, *column) for column in columns]}
         for method in settings.methods
     ]
+    waves = (
+        f" ({settings.wave_tasks_per_batch} for the wave basis: functions of the place, weighted by the context, which "
+        "adapts by one Gauss–Newton step; its row stands beside the paper's CAVIA)"
+    )
     caption = (
         "Pixel MSE of whole test pictures. Each number of known pixels has a model of its own; the notes say how long "
-        f"it was trained, in batches of {settings.tasks_per_batch} pictures{_wave_basis(settings)}."
+        f"it was trained, in batches of {settings.tasks_per_batch} pictures"
+        + (waves if WAVE_BASIS in settings.methods else "")
+        + "."
     )
     names = [f"{k} {order}" for order, k in columns]
     curves = [
@@ -51,15 +57,6 @@ def _cell(group: list[CellResult], method: str, order: str, k: int) -> TableCell
     is_real = not group[0].probes["data"]["source"].startswith("synthetic")
     known = TABLE2["CAVIA" if method == WAVE_BASIS else method, order].get(k) if is_real else None
     return cell(scores(group, "mse"), None if known is None else (known, None), 3, iterations(group))
-
-
-def _wave_basis(settings: CompletionSettings) -> str:
-    if WAVE_BASIS not in settings.methods:
-        return ""
-    return (
-        f" ({settings.wave_tasks_per_batch} for the wave basis: functions of the place, weighted by the context, which "
-        "adapts by one Gauss–Newton step; its row stands beside the paper's CAVIA)"
-    )
 
 
 def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> Iterator[Claim]:

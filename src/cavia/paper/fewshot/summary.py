@@ -51,9 +51,10 @@ def _summary(name: str, settings: FewShotSettings, results: list[CellResult], pu
         f"“{settings.norm}”. The notes say how long each was trained.{note}"
     )
     names = [f"{ways}-way {shots}-shot" for ways, shots in columns]
+    probed = [one for one in results if "plane" in one.probes]
     return {
         "tables": [table(caption, "accuracy", 2, "Task", names, rows, higher=True)],
-        "figures": [*_curves(name, results), *_contexts(name, results)],
+        "figures": [*_curves(name, results), *(_contexts(name, one) for one in probed[:1])],
         "claims": [*_context_claims(results)],
     }
 
@@ -96,10 +97,9 @@ def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int)
     return {"ours": None, "paper": {"mean": mean, "interval": interval}}
 
 
-def _curves(name: str, results: list[CellResult]) -> list[Lines]:
+def _curves(name: str, results: list[CellResult]) -> Iterator[Lines]:
     """Validation accuracy of the first seed while training, for every kind of task."""
     kinds = dict.fromkeys((one["ways"], one["shots"]) for one in results)
-    figures = []
     for ways, shots in kinds:
         runs = {
             _label(one): one
@@ -107,20 +107,17 @@ def _curves(name: str, results: list[CellResult]) -> list[Lines]:
             if (one["ways"], one["shots"], one["seed"]) == (ways, shots, 0) and one.curve
         }
         caption = f"Accuracy on validation classes while training, {ways}-way {shots}-shot, seed 0."
-        figures.append(learning_curves(f"{name}-{ways}-way-{shots}-shot", caption, "accuracy (%)", runs, unit=100))
-    return [figure for figure in figures if figure["series"]]
+        if runs:
+            yield learning_curves(f"{name}-{ways}-way-{shots}-shot", caption, "accuracy (%)", runs, unit=100)
 
 
-def _contexts(name: str, results: list[CellResult]) -> list[Scatter]:
-    """Where the contexts of some tasks lie, for the first cell that has them."""
-    shown = next((one for one in results if "plane" in one.probes), None)
-    if shown is None:
-        return []
+def _contexts(name: str, shown: CellResult) -> Scatter:
+    """Where the contexts of some tasks lie."""
     caption = (
         "Contexts of unseen tasks, each adapted to from several sets of pictures of its classes: the plane of their "
         f"two main directions, coloured by task. {_label(shown)}, {shown['ways']}-way {shown['shots']}-shot."
     )
-    return [plane(f"{name}-contexts", caption, shown.probes["plane"], {"task": shown.probes["task"]}, "component")]
+    return plane(f"{name}-contexts", caption, shown.probes["plane"], {"task": shown.probes["task"]}, "component")
 
 
 def _context_claims(results: list[CellResult]) -> Iterator[Claim]:

@@ -1,8 +1,6 @@
 """What the experiments with policies show, by the rules of results/claims.md."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
@@ -23,18 +21,15 @@ class _Method:
 
     def __init__(self, group: list[CellResult], two_tasks: bool = False):
         self.group, self.two_tasks = group, two_tasks
-        self.name, self.inner_lr = group[0]["method"], group[0]["inner_lr"]
+        self.name = group[0]["method"]
         rates = [name.removeprefix("validation ") for name in group[0].scores if name.startswith("validation ")]
         self.later = max(rates, key=lambda rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()))
+        self.note = f"inner rate {group[0]['inner_lr']:g}, later {self.later} of it; {iterations(group)}"
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
         """Returns after so many updates, [seeds, tasks]."""
         returns = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
         return returns.mean(1, keepdims=True) if self.two_tasks else returns
-
-    @property
-    def note(self) -> str:
-        return f"inner rate {self.inner_lr:g}, later {self.later} of it; {iterations(self.group)}"
 
 
 def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: str) -> Summary:
@@ -173,10 +168,8 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             ),
         },
     ]
-
-    def colours(found: Mapping[str, Any]) -> dict[str, list[float]]:
-        return {f"goal, {axis}": [goal[i] for goal in found["goals"]] for i, axis in enumerate("xy")}
-
+    goals = [zip(*one.probes["goals"], strict=True) for one in trained]
+    colours = [{f"goal, {axis}": [*values] for axis, values in zip("xy", both, strict=True)} for both in goals]
     after = f"{settings.updates} updates, coloured by the position of the goal"
     return {"figures": [*planes("fig7c", after, trained, "contexts", colours)], "claims": claims}
 

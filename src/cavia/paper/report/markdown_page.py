@@ -9,7 +9,8 @@ from cavia.paper.report.tables import NOTHING, markdown_table, markdown_text
 
 def markdown_page(sections: Sequence[Section]) -> str:
     """The whole page: a summary, and then each experiment with its tables, figures and claims."""
-    blocks = [f"# {PAGE_TITLE}", f"The paper: {PAPER}.", _summary(sections), _verdict_key()]
+    verdicts = "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in MEANING.items())
+    blocks = [f"# {PAGE_TITLE}", f"The paper: {PAPER}.", _summary(sections), f"Verdicts: {verdicts}."]
     for section in sections:
         blocks += _section(section)
     return "\n\n".join(block.strip() for block in blocks) + "\n"
@@ -25,10 +26,6 @@ def _summary(sections: Sequence[Section]) -> str:
         texts.append(section.claims_in_words or NOTHING)
         lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
     return "\n".join(lines)
-
-
-def _verdict_key() -> str:
-    return "Verdicts: " + "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in MEANING.items()) + "."
 
 
 def _section(section: Section, level: str = "##") -> list[str]:

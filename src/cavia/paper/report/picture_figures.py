@@ -5,15 +5,15 @@ from html import escape
 from cavia.paper.schema import PicturePanel, Pictures
 
 SIDE, GAP, LABEL, HEADER = 72, 5, 165, 24  # pixels of the page
+STEP = SIDE + GAP
 PANELS_IN_A_ROW = 2
 
 
 def pictures_svg(figure: Pictures, prefix: str) -> str:
     """The figure as an `<svg>` element with the id `prefix`; white ground, for light and dark pages."""
-    step = SIDE + GAP
     rows = max(len(panel["rows"]) for panel in figure["panels"])
-    panel_width = (1 + len(figure["columns"])) * step + 4 * GAP
-    panel_height = HEADER + rows * step + 3 * GAP
+    panel_width = (1 + len(figure["columns"])) * STEP + 4 * GAP
+    panel_height = HEADER + rows * STEP + 3 * GAP
     across = min(PANELS_IN_A_ROW, len(figure["panels"]))
     down = -(-len(figure["panels"]) // across)
     width, height = LABEL + across * panel_width, down * panel_height
@@ -32,19 +32,17 @@ def pictures_svg(figure: Pictures, prefix: str) -> str:
 
 
 def _panel(panel: PicturePanel, columns: list[str], left: int, top: int) -> list[str]:
-    step = SIDE + GAP
-    parts = [_text(name, left + i * step + SIDE / 2, top + 16, "middle") for i, name in enumerate(["truth", *columns])]
+    parts = [_text(name, left + i * STEP + SIDE / 2, top + 16, "middle") for i, name in enumerate(["truth", *columns])]
     parts.append(_image(panel["truth"], left, top + HEADER))
     for down, row in enumerate(panel["rows"]):
         for across, picture in enumerate(row["pictures"], start=1):
-            parts.append(_image(picture, left + across * step, top + HEADER + down * step))
+            parts.append(_image(picture, left + across * STEP, top + HEADER + down * STEP))
     return parts
 
 
 def _labels(panel: PicturePanel, top: int) -> list[str]:
-    step = SIDE + GAP
     return [
-        _text(row["label"], LABEL - 12, top + HEADER + i * step + SIDE / 2 + 4, "end")
+        _text(row["label"], LABEL - 12, top + HEADER + i * STEP + SIDE / 2 + 4, "end")
         for i, row in enumerate(panel["rows"])
     ]
 

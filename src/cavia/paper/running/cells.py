@@ -66,15 +66,16 @@ class Order:
         parts += [f"--seeds {self.seeds}"] if self.seeds != 1 else []
         parts += [f"--device {self.device}"] if self.device != "cpu" else []
         parts += ["--data synthetic"] if self.data.synthetic else []
-        parts += [f"--set {shlex.quote(f'{name}={_as_text(value)}')}" for name, value in self.changes.items()]
+        for name, value in self.changes.items():
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            parts.append(f"--set {shlex.quote(f'{name}={text}')}")
         return " ".join(parts)
 
     @property
     def cells(self) -> list[Cell]:
         """All cells of the experiment, none twice; raises if they are too many to be meant."""
         experiment, settings = find(self.experiment), self.settings
-        values = [value for name in experiment.chooses if isinstance(value := getattr(settings, name, 0), tuple)]
-        count = self.seeds * math.prod(map(len, values))
+        count = self.seeds * math.prod(map(len, experiment.lists(settings).values()))
         if count > MOST_CELLS:
             hours = min(count, 10**30) * settings.iterations * experiment.seconds(self.set) / 3600
             raise CaviaError(
@@ -86,10 +87,6 @@ class Order:
     def folder(self, cell: Cell) -> Path:
         """Where a cell trains."""
         return self.out / "cells" / cell.name
-
-
-def _as_text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def read_result(order: Order, cell: Cell) -> CellResult | None:

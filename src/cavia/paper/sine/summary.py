@@ -194,5 +194,5 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
         ),
     }
     after = f"{settings.steps} gradient steps"
-    figures = planes("fig4", after, trained, "context", lambda found: {name: found[name] for name in found["r2"]})
-    return {"figures": [*figures], "claims": [claim]}
+    colours = [{name: one.probes[name] for name in one.probes["r2"]} for one in trained]
+    return {"figures": [*planes("fig4", after, trained, "context", colours)], "claims": [claim]}
