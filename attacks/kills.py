@@ -265,15 +265,12 @@ def _one_run(
         patience = chance.uniform(0, seconds) if tally.kills < kills else 60 + 20 * seconds
         code = _wait(process, patience)
         if code is None and tally.kills < kills:
-            alone = chance.random() < ALONE
-            (os.kill if alone else os.killpg)(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            _kill(process, alone=chance.random() < ALONE)
             tally.kills += 1
         elif code != 0:
             tally.problems["failed"].append(f"ended with {code}: {_tail(log)}")
             if code is None:
-                os.killpg(process, signal.SIGKILL)
-                os.waitpid(process, 0)
+                _kill(process, alone=False)
         said.collect()
         tally.problems["lost"] += target.lost(folder, said)
         if code is not None or any(tally.problems.values()):
@@ -281,6 +278,15 @@ def _one_run(
     tally.runs += 1
     tally.acknowledged += said.count
     said.close()
+
+
+def _kill(process: int, alone: bool) -> None:
+    """End it by signal 9, with what it has started unless `alone`. One that has just begun has no group yet."""
+    try:
+        (os.kill if alone else os.killpg)(process, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
 
 
 def _started(target: Target, folder: Path, said: Acknowledged, log: Path) -> int:

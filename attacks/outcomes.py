@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,9 @@ def is_clear(message: str, about: str, value: Any) -> bool:
     if isinstance(value, torch.Tensor | np.ndarray):
         words |= {str(tuple(value.shape)), str(list(value.shape)), str(value.dtype).removeprefix("torch.")}
     else:
-        words |= {str(value)[:20], repr(value)[:20]}
+        words |= {str(value)[:20], repr(value)[:20], repr(value)[1:-1][:20]}
+    if isinstance(value, str):
+        words |= {"".join(takewhile(str.isprintable, value))[:20]}
     if isinstance(value, list | tuple | dict | set | range):
         words |= {str(len(value)), *(repr(part)[:20] for part in list(value)[:3])}
         words |= {type(part).__name__ for part in list(value)[:3]}

@@ -13,6 +13,7 @@ def python(*arguments):
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.slow
 @pytest.mark.check
 @pytest.mark.parametrize("target", ["cavia.fit", "cavia fit", "cavia reproduce", "ContextStore.put"])
 def test_nothing_is_lost_or_left_behind(target):
