@@ -21,8 +21,9 @@ check: test docs  ## Everything: what `make test` leaves out, the peers of the b
 	$(PIP) -e '.[bench]'
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m check
 
-attack: setup  ## An hour of generated misuse, damaged files and kills: the figures in results/attack.
+attack: setup  ## An hour of generated misuse and damaged files, 400 kills: the figures in results/attack.
 	$(BIN)/python -m attacks --out results/attack $(ATTACK)
+	$(BIN)/python -m attacks.kills | tee results/attack/kills.md
 
 setup: $(VENV)/.installed  ## The environment that all share.
 
