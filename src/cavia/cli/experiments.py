@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import DATA, RUNS, at_least, hours
+from cavia.cli.arguments import DATA, RUNS, a_path, at_least, hours
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ PLAN = Path("results/plan.toml")
 def add_experiment_commands(commands: Any) -> None:
     """`cavia list`, `run`, `reproduce` and `report`, as subcommands of a parser."""
     listing = commands.add_parser("list", help="the experiments, what they reproduce, how long they take, their state")
-    listing.add_argument("--runs", type=Path, default=RUNS, help="where to look for runs (default: runs)")
+    listing.add_argument("--runs", type=a_path, default=RUNS, help="where to look for runs (default: runs)")
     listing.set_defaults(action=_list)
 
     run = commands.add_parser("run", help="train and measure one experiment", allow_abbrev=False)
@@ -27,11 +27,11 @@ def add_experiment_commands(commands: Any) -> None:
     budget.add_argument("--full", action="store_true", help="the paper's settings, to the letter")
     budget.add_argument("--first", action="store_true", help="a few cells of the full settings: a first look (table1)")
     budget.add_argument("--tuned", action="store_true", help="settings that we found to work better")
-    run.add_argument("--out", type=Path, help="the run folder (default: runs/<budget>/<experiment>)")
+    run.add_argument("--out", type=a_path, help="the run folder (default: runs/<budget>/<experiment>)")
     run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
     run.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
-    run.add_argument("--data-root", type=Path, default=DATA, help="where data sets are (default: data)")
+    run.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
     run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
     run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
@@ -41,21 +41,21 @@ def add_experiment_commands(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce", help="train and measure the whole paper, by a plan", allow_abbrev=False
     )
-    reproduce.add_argument("--plan", type=Path, default=PLAN, help="the plan (default: results/plan.toml)")
+    reproduce.add_argument("--plan", type=a_path, default=PLAN, help="the plan (default: results/plan.toml)")
     reproduce.add_argument("--hours", type=hours, help="stop after so many hours; the same command goes on later")
     reproduce.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
     reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
     reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
     reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
-    reproduce.add_argument("--publish", type=Path, metavar="FOLDER", help="copy what is finished, and its page, there")
-    reproduce.add_argument("--runs", type=Path, default=RUNS, help="where to train (default: runs)")
+    reproduce.add_argument("--publish", type=a_path, metavar="FOLDER", help="copy what is finished and its page there")
+    reproduce.add_argument("--runs", type=a_path, default=RUNS, help="where to train (default: runs)")
     reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
-    reproduce.add_argument("--data-root", type=Path, default=DATA, help="where data sets are (default: data)")
+    reproduce.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
     reproduce.set_defaults(action=_reproduce)
 
     report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
-    report.add_argument("folders", type=Path, nargs="*", default=[RUNS], help="where results are (default: runs)")
-    report.add_argument("--out", type=Path, default=Path("report"), help="folder of the page (default: report)")
+    report.add_argument("folders", type=a_path, nargs="*", default=[RUNS], help="where results are (default: runs)")
+    report.add_argument("--out", type=a_path, default=Path("report"), help="folder of the page (default: report)")
     report.set_defaults(action=_report)
 
 

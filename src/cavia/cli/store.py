@@ -1,19 +1,18 @@
 """A store of adapted contexts, looked into."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from cavia.cli.arguments import at_least
+from cavia.cli.arguments import a_path, at_least
 
 
 def add_store_command(commands: Any) -> None:
     """`cavia store`, as a subcommand of a parser."""
     store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
-    store.add_argument("store", type=Path, help="the file that cavia.ContextStore wrote")
+    store.add_argument("store", type=a_path, help="the file that cavia.ContextStore wrote")
     store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
     store.add_argument("--k", type=at_least(1), default=10, help="how many of them (default: 10)")
-    store.add_argument("--export", type=Path, metavar="FILE", help="write everything to a Parquet file")
+    store.add_argument("--export", type=a_path, metavar="FILE", help="write everything to a Parquet file")
     store.set_defaults(action=_store)
 
 
