@@ -142,4 +142,6 @@ def _converts(value: Any, hint: Any) -> bool:
         return isinstance(value, np.ndarray | list | tuple | int | float)
     if isinstance(value, torch.Tensor | np.ndarray) and value.size and str(getattr(value, "device", "")) != "meta":
         return hasattr(value, "tolist") and not getattr(value, "is_sparse", False) and _is_of(value.tolist(), hint)
-    return isinstance(value, list | range) and _is_of(tuple(value), hint)
+    if isinstance(value, tuple | list | range) and all(type(part) is int for part in value):
+        return _is_of(tuple(value), hint) or _is_of(tuple(map(float, value)), hint)
+    return isinstance(value, list) and _is_of(tuple(value), hint)
