@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from attacks import calls, commands, files
 from attacks.outcomes import CLEAR, RAW, RIGHT, SILENT, Case, Outcome, outcomes
@@ -66,7 +67,7 @@ def main() -> int:
                 if time.monotonic() > end:
                     break
         seed += 1
-    page = as_page(counts, targets, range(options.seed, seed), options.minutes)
+    page = as_page(counts, targets, range(options.seed, seed), options)
     print(page)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -75,13 +76,13 @@ def main() -> int:
     return int(any(count[RAW] + count[SILENT] for count in counts.values()))
 
 
-def as_page(counts: dict[str, Counter[str]], targets: dict[str, set[str]], seeds: range, minutes: float) -> str:
+def as_page(counts: dict[str, Counter[str]], targets: dict[str, set[str]], seeds: range, options: Any) -> str:
     """The figures as a page of Markdown."""
     lines = [
         "# Misuses tried, and what they got",
         "",
-        f"`python -m attacks --minutes {minutes:g} --seed {seeds[0]}`, seeds {seeds[0]} to {seeds[-1]}. *Right*: the",
-        "value is one that the call takes. *Clear*: one line that names the value. *Raw*: any other error, a hang, a",
+        f"`python -m attacks --minutes {options.minutes:g} --seed {seeds[0]} --share {options.share:g}`, seeds {seeds[0]}",
+        f"to {seeds[-1]}. *Right*: the value is one that the call takes. *Clear*: one line that names the value. *Raw*: any other error, a hang, a",
         "crash, more than 6 GiB. *Silently wrong*: a value of the wrong kind was taken, numbers are not finite, or a",
         "damaged file reads as something else.",
         "",
