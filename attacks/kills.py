@@ -42,6 +42,14 @@ set = "quick"
 settings = { contexts = [2], iterations = 300, hidden = [8], validation_tasks = 20, test_tasks = 20 }
 """
 
+HEAD = """# Killed by signal 9 at random moments
+
+`python -m attacks.kills --kills {options.kills} --seed {options.seed}`. Each run was killed and begun again until it
+ended by itself. *Acknowledged*: iterations, cells or contexts that a process had said were safe before it was killed.
+*Lost*: of those, missing afterwards. *Different*: runs whose files in the end were not those of an undisturbed run, to
+the bit and to the name. *Failed*: runs that could not go on.
+"""
+
 
 class Acknowledged:
     """What the processes of one run say that they have done, through a pipe that outlives them."""
@@ -355,7 +363,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only targets whose name has this in it")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"seed {options.seed}\n\n| target | kills | runs | acknowledged | lost | different | failed |")
+    print(HEAD.format(options=options))
+    print("| target | kills | runs | acknowledged | lost | different | failed |")
     print("|---|---|---|---|---|---|---|", flush=True)
     wrong = False
     for tally in attacks(options.kills, options.seed, options.only):
