@@ -37,9 +37,13 @@ def cases(kind: str, seed: int, folder: Path) -> Iterator[list[Case]]:
 def attack(kind: str, seed: int, share: float = 1.0, only: str = "") -> Iterator[Outcome]:
     """A round of one kind: all its cases, or a share of them that the seed draws."""
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="attack-") as folder:
-        for together in cases(kind, seed, Path(folder)):
-            yield from outcomes([case for case in together if only in case.target and chance.random() < share])
+    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder  # what cases need is made there
+        try:
+            for together in cases(kind, seed, Path(tempfile.mkdtemp())):
+                yield from outcomes([case for case in together if only in case.target and chance.random() < share])
+        finally:
+            tempfile.tempdir = before
 
 
 def main() -> int:

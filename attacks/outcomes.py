@@ -127,10 +127,15 @@ def outcome(case: Case) -> Outcome:
 
 def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
     """Each case's outcome, from a child process: one that hangs or dies takes no other with it."""
+    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as scratch:
+        yield from _outcomes(cases, scratch)
+
+
+def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
     context, done = multiprocessing.get_context("fork"), 0
     while done < len(cases):
         receive, send = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(cases[done:], send), daemon=False)
+        child = context.Process(target=_work, args=(cases[done:], send, scratch), daemon=False)
         child.start()
         send.close()
         try:
@@ -148,10 +153,11 @@ def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
             done += 1
 
 
-def _work(cases: Sequence[Case], send: Any) -> None:
+def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
     """In the child: limits on memory and time, the outcomes one by one."""
     os.setpgid(0, 0)
-    os.chdir(tempfile.mkdtemp(prefix="attack-"))  # where paths that are taken for right ones are written to
+    tempfile.tempdir = scratch
+    os.chdir(scratch)  # where paths that are taken for right ones are written to
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     signal.signal(signal.SIGALRM, _too_long)
