@@ -40,7 +40,7 @@ def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
         known[name] = {
             "about": entry["about"],
             "score": _score(result, read_json(cell / "config.json")),
-            "command": f"cavia evaluate {name}",
+            "command": f"cavia evaluate {name} --seed 0",
             "source": f"{entry['experiment']} --{entry['set']}, {cell.name}, {' '.join(result.commits) or 'unknown'}",
             "licence": entry["licence"],
         }
