@@ -6,10 +6,15 @@ from typing import Any
 from cavia.cli.arguments import a_path, at_least
 
 
+def a_store(text: str) -> Any:
+    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
+    return text if "://" in text else a_path(text)
+
+
 def add_store_command(commands: Any) -> None:
     """`cavia store`, as a subcommand of a parser."""
     store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
-    store.add_argument("store", type=a_path, help="the file that cavia.ContextStore wrote")
+    store.add_argument("store", type=a_store, help="the file or postgresql:// URL of a cavia.ContextStore")
     store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
     store.add_argument("--k", type=at_least(1), default=10, help="how many of them (default: 10)")
     store.add_argument("--export", type=a_path, metavar="FILE", help="write everything to a Parquet file")
