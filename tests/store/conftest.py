@@ -23,13 +23,27 @@ def server():
 
 
 @pytest.fixture(scope="session")
+def vectors(server):
+    """The name of a database that has pgvector."""
+    import psycopg
+
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE vectors")
+    with psycopg.connect(server.url("vectors"), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+    return "vectors"
+
+
+@pytest.fixture(scope="session")
 def places(request, tmp_path_factory):
-    """Names of stores that no other test uses: `places("file")`, `places("server")`."""
+    """Names of stores that no other test uses: `places("file")`, "server", or "pgvector" on the server."""
 
     def place(kind):
         if kind == "file":
             return tmp_path_factory.mktemp("stores") / "tasks.store"
-        return request.getfixturevalue("server").url(store=f"test_{next(NUMBERS)}")
+        server = request.getfixturevalue("server")
+        database = request.getfixturevalue("vectors") if kind == "pgvector" else "postgres"
+        return server.url(database, store=f"test_{next(NUMBERS)}")
 
     return place
 
@@ -40,7 +54,7 @@ def url(places):
     return places("server")
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", "server", "pgvector"])
 def path(request, places):
     """What a store is opened by: the name of a file, or a URL."""
     return places(request.param)

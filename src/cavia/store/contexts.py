@@ -15,6 +15,7 @@ from cavia.learners.base import Learner
 from cavia.store.backend import BLOCK, Transaction
 from cavia.store.ids import Id, checked_ids, first_few
 from cavia.store.layout import Layout, checked_contexts, has_numbers
+from cavia.store.matrix import Matrix
 from cavia.store.nearest import lengths, nearest_rows
 from cavia.store.opening import open_backend
 from cavia.store.parquet import write_parquet
@@ -56,6 +57,7 @@ class ContextStore:
         self._database = open_backend(path, asked is not None, require_positive("timeout", timeout))
         self.path = self._database.path
         self._rows: Rows | None = None
+        self._matrix: tuple[object, Matrix | None] = (None, None)  # what was searched last, and when it was read
         try:
             self.version = self._settle_version(asked)
         except BaseException:
@@ -141,7 +143,8 @@ class ContextStore:
         """The k tasks whose contexts are nearest to each of Q: Q lists of (id, Euclidean distance), nearest first.
 
         tasks: contexts [Q, C], or a list of Q ids, of which none finds itself.
-        Every stored context is compared, and read once for all Q; memory does not grow with their number.
+        Every stored context is compared. A file's are kept in memory for the next search, if they take at most 512 MiB,
+        until somebody changes the file; larger ones are read once for all Q. On a server, pgvector compares them.
         """
         require_at_least("k", k, 1)
         with self._database.reading() as transaction:
@@ -158,9 +161,10 @@ class ContextStore:
             if rows is None or not len(queries):
                 return [[] for _ in queries]
             nearest = transaction.nearest(rows.layout, queries, k + (own is not None))
+            if nearest is None and (matrix := self._in_memory(transaction, rows)):
+                nearest = matrix.nearest(queries, k + (own is not None))
             if nearest is None:
-                blocks = ((numbers, contexts) for numbers, _, contexts in self._scan(transaction, rows))
-                nearest = nearest_rows(blocks, queries, k, own).tolist()
+                nearest = nearest_rows(self._numbered(transaction, rows), queries, k, own).tolist()
             return [
                 self._ranked(transaction, rows, query, [row for row in near if own is None or row != own[place]])[:k]
                 for place, (query, near) in enumerate(zip(queries, nearest, strict=True))
@@ -179,6 +183,7 @@ class ContextStore:
     def close(self) -> None:
         """Close the file; it holds everything that was put."""
         self._database.close()
+        self._matrix = (None, None)
 
     def __enter__(self) -> "ContextStore":
         return self
@@ -259,6 +264,19 @@ class ContextStore:
         for block in transaction.blocks():
             numbers, ids = torch.tensor([row[0] for row in block]), [row[1] for row in block]
             yield numbers, ids, rows.contexts([row[1:] for row in block])
+
+    def _numbered(self, transaction: Transaction, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((numbers, contexts) for numbers, _, contexts in self._scan(transaction, rows))
+
+    def _in_memory(self, transaction: Transaction, rows: Rows) -> Matrix | None:
+        """All contexts, read again if the store was changed; None if they are too many, or changes cannot be told."""
+        stamp = self._database.stamp()
+        if stamp is None or self._matrix[0] != stamp:
+            self._matrix = (None, None)  # the memory is free before it is taken again
+            count = transaction.count() if stamp is not None else 0
+            if Matrix.fits(rows.layout, count):
+                self._matrix = (stamp, Matrix(rows.layout, count, self._numbered(transaction, rows)))
+        return self._matrix[1]
 
     def _ranked(
         self, transaction: Transaction, rows: Rows, query: Tensor, numbers: list[int]

@@ -30,6 +30,7 @@ class Database(Backend):
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._create = create
+        self._connections = self._writes = 0
         try:
             exists = path.exists()
             if path.is_dir() or not (create or exists):
@@ -48,6 +49,7 @@ class Database(Backend):
         self.require_open()
         if self._connection is None:
             self._connection = self._connect()
+            self._connections += 1
             self._create = False
         return self._connection
 
@@ -55,6 +57,11 @@ class Database(Backend):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def stamp(self) -> object:
+        """SQLite counts what other connections commit, for each connection anew; what this one does is counted here."""
+        version = self.connection().execute("PRAGMA data_version").fetchone()[0]
+        return self._connections, version, self._writes
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -66,6 +73,7 @@ class Database(Backend):
         if self.read_only:
             raise CaviaError(f"cannot write {self.path}: the file or its folder is read-only")
         with self._transaction("BEGIN IMMEDIATE") as transaction:
+            self._writes += 1
             yield transaction
 
     @contextmanager

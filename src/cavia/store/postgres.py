@@ -8,7 +8,7 @@ from typing import Any
 from cavia.errors import CaviaError
 from cavia.store.address import Address
 from cavia.store.backend import Backend, Transaction
-from cavia.store.postgres_rows import ServerTransaction, lock_number
+from cavia.store.postgres_rows import ServerTransaction, lock_number, tables
 
 try:
     import psycopg
@@ -35,9 +35,7 @@ class Server(Backend):
         super().__init__(timeout)
         self._address = Address.of(url)
         self.path = self._address.shown
-        self.about = sql.Identifier(f"cavia_about_{self._address.store}")
-        self.contexts = sql.Identifier(f"cavia_contexts_{self._address.store}")
-        self.lock_number = lock_number(self._address.store)
+        self.about = sql.Identifier(tables(self._address.store)[0])
         self._connection: psycopg.Connection[Any] | None = None
         self._settings = f"SET LOCAL lock_timeout = {math.ceil(1000 * min(timeout, 1e6))}"
         self.opened()
@@ -68,7 +66,7 @@ class Server(Backend):
         with self.lock, self._errors():
             connection = self._begun(begin)
             try:
-                yield ServerTransaction(connection, self.about, self.contexts, self.lock_number, writes)
+                yield ServerTransaction(connection, self._address.store, writes)
                 connection.execute("COMMIT")
             except BaseException:
                 self._give_up(connection)
@@ -118,7 +116,7 @@ class Server(Backend):
                     raise CaviaError(
                         f"there is no store {self.path}; to make one, give the model: a learner, or its version"
                     )
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", [self.lock_number])
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(self._address.store)])
                 # another process may have been quicker, which to_regclass would not see in this transaction
                 table = "CREATE TABLE IF NOT EXISTS {about} (name text PRIMARY KEY, value jsonb NOT NULL)"
                 note = "INSERT INTO {about} VALUES ('format', %s) ON CONFLICT (name) DO NOTHING"

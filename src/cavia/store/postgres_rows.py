@@ -9,11 +9,22 @@ from torch import Tensor
 from cavia.errors import CaviaError, shown
 from cavia.store.backend import Transaction
 from cavia.store.layout import Layout
+from cavia.store.pgvector import (
+    FARTHEST,
+    HAS_VECTORS,
+    INSTALLED,
+    LARGEST,
+    WITHIN,
+    as_bytes,
+    as_text,
+    can_compare,
+    farthest,
+)
 from cavia.store.rows import Row
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg.sql import Composed, Identifier
+    from psycopg.sql import Composed
 
 BULK = 512  # rows from which on COPY is quicker than an INSERT
 LONGEST = 2600  # bytes of a string id: an index of PostgreSQL takes a few more
@@ -26,35 +37,29 @@ TABLES = {  # strings as UTF-8 in bytea: text of PostgreSQL cannot hold NUL
 # Rows are written in the order of their ids, so that two writers never wait for each other; strings are numbered in the
 # order in which they were given.
 PUT = {
-    "int": "INSERT INTO {table} (number, context, checksum) SELECT id, context, checksum FROM {source} ORDER BY id "
-    "ON CONFLICT (number) DO UPDATE SET context = excluded.context, checksum = excluded.checksum",
-    "str": "INSERT INTO {table} (number, id, context, checksum) SELECT number, id, context, checksum FROM "
+    "int": "INSERT INTO {table} (number, context, checksum{near}) SELECT id, context, checksum{vector} FROM {source} "
+    "ORDER BY id ON CONFLICT (number) DO UPDATE SET context = excluded.context, checksum = excluded.checksum{set}",
+    "str": "INSERT INTO {table} (number, id, context, checksum{near}) "
+    "SELECT number, id, context, checksum{vector} FROM "
     "(SELECT nextval(pg_get_serial_sequence({name}, 'number')) AS number, * FROM "
     "(SELECT * FROM {source} ORDER BY place) AS given OFFSET 0) AS numbered ORDER BY id "
-    "ON CONFLICT (id) DO UPDATE SET context = excluded.context, checksum = excluded.checksum",
+    "ON CONFLICT (id) DO UPDATE SET context = excluded.context, checksum = excluded.checksum{set}",
 }
-ARRAYS = "unnest(%b::int8[], %b::{id}[], %b::bytea[], %b::int8[]) AS given (place, id, context, checksum)"
+NEAR = {"near": ", near", "vector": ", near::vector", "set": ", near = excluded.near"}
+ARRAYS = (
+    "unnest(%b::int8[], %b::{id}[], %b::bytea[], %b::int8[], %b::text[]) AS given (place, id, context, checksum, near)"
+)
 ID_TYPES = {"int": "int8", "str": "bytea"}
 
 
 class ServerTransaction(Transaction):
-    """On a connection to the server that has begun one. about, contexts: the store's tables."""
+    """On a connection to the server that has begun one."""
 
-    def __init__(
-        self,
-        connection: "psycopg.Connection[Any]",
-        about: "Identifier",
-        contexts: "Identifier",
-        lock: int,
-        writes: bool,
-    ):
-        self.connection, self._about, self._contexts, self._lock, self._writes = (
-            connection,
-            about,
-            contexts,
-            lock,
-            writes,
-        )
+    def __init__(self, connection: "psycopg.Connection[Any]", store: str, writes: bool):
+        from psycopg.sql import Identifier
+
+        self.connection, self._writes, self._lock = connection, writes, lock_number(store)
+        self._about, self._contexts = (Identifier(name) for name in tables(store))
 
     def about(self) -> dict[str, Any]:
         about = self._read_about()
@@ -72,24 +77,46 @@ class ServerTransaction(Transaction):
 
     def make_table(self, layout: Layout) -> None:
         self.connection.execute(self._sql(TABLES[layout.kind]))
+        if can_compare(layout) and self.connection.execute(INSTALLED).fetchone():
+            self.connection.execute(self._sql(f"ALTER TABLE {{table}} ADD COLUMN near vector({layout.size}) NOT NULL"))
 
     def put(self, layout: Layout, rows: Iterable[Row], contexts: Tensor) -> None:
-        key = ID_TYPES[layout.kind]
-        listed = [(place, self._stored(one), bytes(context), check) for place, (one, context, check) in enumerate(rows)]
+        key, near = ID_TYPES[layout.kind], self._has_vectors(layout)
+        parts = NEAR if near else dict.fromkeys(NEAR, "")
+        listed = [(place, self._stored(one), bytes(kept), check) for place, (one, kept, check) in enumerate(rows)]
         if len(listed) < BULK:
-            order = self._sql(PUT[layout.kind], source=ARRAYS.format(id=key))
-            self.connection.execute(order, list(map(list, zip(*listed, strict=True))))
+            order = self._sql(PUT[layout.kind], source=ARRAYS.format(id=key), **parts)
+            vectors = as_text(contexts) if near else [""] * len(listed)
+            self.connection.execute(order, [*map(list, zip(*listed, strict=True)), vectors])
             return
-        columns = f"place bigint, id {key}, context bytea, checksum bigint"
+        columns = f"place bigint, id {key}, context bytea, checksum bigint{', near vector' if near else ''}"
         self.connection.execute(self._sql(f"CREATE TEMPORARY TABLE cavia_given ({columns}) ON COMMIT DROP"))
+        packed = as_bytes(contexts) if near else []
         with (
             self.connection.cursor() as cursor,
             cursor.copy("COPY cavia_given FROM STDIN (FORMAT BINARY)") as copy,
         ):
-            copy.set_types(["int8", key, "bytea", "int8"])
-            for row in listed:
-                copy.write_row(row)
-        self.connection.execute(self._sql(PUT[layout.kind], source="cavia_given"))
+            copy.set_types(["int8", key, "bytea", "int8", *(["bytea"] if near else [])])  # bytes are sent as they are
+            for place, row in enumerate(listed):
+                copy.write_row((*row, packed[place]) if near else row)
+        self.connection.execute(self._sql(PUT[layout.kind], source="cavia_given", **parts))
+
+    def nearest(self, layout: Layout, queries: Tensor, k: int) -> list[list[int]] | None:
+        """By pgvector, whose distances are float32: all rows that may be among the k nearest, given what that loses."""
+        if not self._has_vectors(layout) or queries.abs().max() > LARGEST:
+            return None
+        found: list[list[int]] = []
+        for query, text in zip(queries, as_text(queries), strict=True):
+            last = self.connection.execute(self._sql(FARTHEST), [text, k]).fetchone()
+            if last is None or last[0] is None:
+                found.append([])
+                continue
+            bound = farthest(last[0], query)
+            if not bound < LARGEST:
+                return None
+            near = self.connection.execute(self._sql(WITHIN), [text, bound]).fetchall()
+            found.append([number for (number,) in near])
+        return found
 
     def rows(self, key: Literal["id", "number"], values: Sequence[Any]) -> list[Row]:
         columns = "SELECT id, context, checksum FROM {table}"
@@ -113,6 +140,10 @@ class ServerTransaction(Transaction):
     def count(self) -> int:
         found = self.connection.execute(self._sql("SELECT count(*) FROM {table}")).fetchone()
         return found[0] if found else 0
+
+    def _has_vectors(self, layout: Layout) -> bool:
+        name = self._contexts.as_string(self.connection)
+        return can_compare(layout) and self.connection.execute(HAS_VECTORS, [name]).fetchone() is not None
 
     def _read_about(self) -> dict[str, Any]:
         return dict(self.connection.execute(self._sql("SELECT name, value FROM {about}")).fetchall())
@@ -149,6 +180,11 @@ class ServerTransaction(Transaction):
         name = self._contexts.as_string(self.connection)
         texts = {key: SQL(part) for key, part in parts.items()}
         return SQL(text).format(about=self._about, table=self._contexts, name=Literal(name), **texts)
+
+
+def tables(store: str) -> tuple[str, str]:
+    """The names of a store's tables: what is said of it, and its contexts."""
+    return f"cavia_about_{store}", f"cavia_contexts_{store}"
 
 
 def lock_number(store: str) -> int:
