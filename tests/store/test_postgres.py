@@ -66,6 +66,8 @@ def test_the_password_is_never_shown(server, url, store):
         "postgresql://ann@127.0.0.1:1/db?password=secret-word",
         "postgresql://ann:secret-word@127.0.0.1:1/db?store=Users",
         "postgresql://ann:secret-word@127.0.0.1:1/db?store=a&store=b",
+        "postgresql://ann:secret-word@local\ud800host/db",
+        "postgresql://ann:secret-word@127.0.0.1:1/d%0Ab?store=users",
         "mysql://ann:secret-word@127.0.0.1/db",
         server.url("no_such_database"),
     ]

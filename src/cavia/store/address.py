@@ -42,17 +42,18 @@ class Address(NamedTuple):
                 "?store= must be one name of at most 40 lower-case letters, digits and _ that begins with a letter, "
                 f"got {', '.join(map(shown, names))}"
             )
-        rest = urlencode([(name, value) for name, value in query if name != "store"], quote_via=quote)
         try:
+            rest = urlencode([(name, value) for name, value in query if name != "store"], quote_via=quote)
             options = conninfo_to_dict(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")))
-        except Error:
+            return cls(options, names[0], _shown(options, names[0]))
+        except (Error, ValueError):  # signs that are no Unicode, too
             raise CaviaError(f"the URL of the store cannot be read; its form is {FORM}") from None
-        return cls(options, names[0], _shown(options, names[0]))
 
 
 def _shown(options: dict[str, Any], store: str) -> str:
-    user = f"{options['user']}@" if options.get("user") else ""
-    port = f":{options['port']}" if options.get("port") else ""
-    host = str(options.get("host") or options.get("hostaddr") or "")
+    """Quoted, so that it is one line whatever was in it."""
+    user, port, database = (quote(str(options.get(name) or "")) for name in ("user", "port", "dbname"))
+    host = quote(str(options.get("host") or options.get("hostaddr") or ""), safe="/:,")
     folder = f"host={host}&" if "/" in host else ""  # of a socket
-    return f"postgresql://{user}{'' if folder else host}{port}/{options.get('dbname') or ''}?{folder}store={store}"
+    server = f"{user}@" * bool(user) + host * (not folder) + f":{port}" * bool(port)
+    return f"postgresql://{server}/{database}?{folder}store={store}"
