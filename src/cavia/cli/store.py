@@ -14,12 +14,17 @@ def a_store(text: str) -> Any:
 
 def add_store_command(commands: Any) -> None:
     """`cavia store`, as a subcommand of a parser."""
-    store = commands.add_parser("store", help="look into a store of adapted contexts, or copy it", allow_abbrev=False)
+    store = commands.add_parser(
+        "store",
+        help="look into a store of adapted contexts, or copy it",
+        usage="cavia store STORE [--nearest ID] [--k K] [--export FILE]\n       cavia store copy FROM TO",
+        allow_abbrev=False,
+    )
     store.add_argument(
         "store",
         nargs="+",
         type=a_store,
-        metavar="STORE | copy FROM TO",
+        metavar="STORE",
         help="the file or postgresql:// URL of a cavia.ContextStore; or copy, and two of them: put all that is in the "
         "first into the second, which is made if it is not there",
     )
