@@ -14,11 +14,6 @@ VERSION = "0123456789abcdef"
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "tasks.store"
-
-
-@pytest.fixture
 def store(path):
     with cavia.ContextStore(path, VERSION) as store:
         yield store
@@ -61,6 +56,7 @@ def test_every_floating_type_comes_back_to_the_bit(store, dtype):
     )
 
 
+@pytest.mark.parametrize("kind", ["file", "server"])
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(
@@ -68,10 +64,10 @@ def test_every_floating_type_comes_back_to_the_bit(store, dtype):
     ),
     st.booleans(),
 )
-def test_the_store_behaves_like_a_dictionary(tmp_path_factory, actions, strings):
+def test_the_store_behaves_like_a_dictionary(places, kind, actions, strings):
     expected = {}
     number = 0.0
-    with cavia.ContextStore(tmp_path_factory.mktemp("model") / "store", VERSION) as store:
+    with cavia.ContextStore(places(kind), VERSION) as store:
         for action, chosen in actions:
             ids = [f"task {one}" if strings else one for one in chosen]
             if action == "put":
@@ -165,7 +161,7 @@ def test_empty_calls_do_nothing(store):
 
 @pytest.mark.parametrize("strings", [False, True])
 def test_nearest_is_exact_over_many_blocks(store, monkeypatch, strings):
-    monkeypatch.setattr("cavia.store.contexts.BLOCK", 64)
+    monkeypatch.setattr("cavia.store.backend.BLOCK", 64)
     monkeypatch.setattr("cavia.store.nearest.QUERIES", 7)
     contexts = 100 + torch.randn(500, 6)  # far from 0: where a product in float32 would lose digits
     ids = [f"task {n}" if strings else 3 * n - 700 for n in torch.randperm(500).tolist()]
@@ -291,5 +287,6 @@ def test_the_command_line_looks_into_a_store(store, path, tmp_path, capsys):
     assert lines[0] == f"3 contexts of 2 numbers (torch.float32) of model version {VERSION}"
     assert lines[1] == "1  1"
     assert (tmp_path / "tasks.parquet").exists()
-    assert cavia_command("store", tmp_path / "missing") == 2
+    missing = f"{path}_missing" if isinstance(path, str) else tmp_path / "missing"
+    assert cavia_command("store", missing) == 2
     assert "there is no store" in capsys.readouterr().err

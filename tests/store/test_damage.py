@@ -142,7 +142,7 @@ def test_an_upgrade_that_fails_leaves_the_older_store(tmp_path, monkeypatch):
     with cavia.ContextStore(path) as store:
         ids = store.ids
         with monkeypatch.context() as patch:
-            patch.setattr("cavia.store.rows.set_format", fails)
+            patch.setattr("cavia.store.database_rows.set_format", fails)
             with pytest.raises(KeyboardInterrupt):
                 store.delete(ids[:1])
         assert store.ids == ids

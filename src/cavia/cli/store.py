@@ -4,12 +4,30 @@ import argparse
 from typing import Any
 
 from cavia.cli.arguments import a_path, at_least
+from cavia.errors import CaviaError
+
+
+def a_store(text: str) -> Any:
+    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
+    return text if "://" in text else a_path(text)
 
 
 def add_store_command(commands: Any) -> None:
     """`cavia store`, as a subcommand of a parser."""
-    store = commands.add_parser("store", help="look into a store of adapted contexts", allow_abbrev=False)
-    store.add_argument("store", type=a_path, help="the file that cavia.ContextStore wrote")
+    store = commands.add_parser(
+        "store",
+        help="look into a store of adapted contexts, or copy it",
+        usage="cavia store STORE [--nearest ID] [--k K] [--export FILE]\n       cavia store copy FROM TO",
+        allow_abbrev=False,
+    )
+    store.add_argument(
+        "store",
+        nargs="+",
+        type=a_store,
+        metavar="STORE",
+        help="the file or postgresql:// URL of a cavia.ContextStore; or copy, and two of them: put all that is in the "
+        "first into the second, which is made if it is not there",
+    )
     store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
     store.add_argument("--k", type=at_least(1), default=10, help="how many of them (default: 10)")
     store.add_argument("--export", type=a_path, metavar="FILE", help="write everything to a Parquet file")
@@ -17,9 +35,28 @@ def add_store_command(commands: Any) -> None:
 
 
 def _store(options: argparse.Namespace) -> None:
+    first, *others = options.store
+    if not others:
+        _look(first, options)
+    elif str(first) != "copy":
+        raise CaviaError(
+            f"cavia store looks into one store, got {len(others) + 1}; to copy one: cavia store copy FROM TO"
+        )
+    elif len(others) != 2:
+        raise CaviaError(f"cavia store copy takes two stores, FROM and TO, got {len(others)}")
+    elif options.nearest is not None or options.export:
+        raise CaviaError("cavia store copy takes neither --nearest nor --export; look into the copy afterwards")
+    else:
+        from cavia.store.copying import copy_store
+
+        copied, target = copy_store(*others)
+        print(f"{copied} contexts copied to {target}")
+
+
+def _look(place: Any, options: argparse.Namespace) -> None:
     from cavia.store.contexts import ContextStore
 
-    with ContextStore(options.store) as store:
+    with ContextStore(place) as store:
         ids, contexts = next(store.batches(1), ([], None))
         kind = f" of {contexts.shape[1]} numbers ({contexts.dtype})" if contexts is not None else ""
         print(f"{len(store)} contexts{kind} of model version {store.version}")

@@ -1,6 +1,5 @@
 """Adapted contexts by task id, thousands or millions of them, in one file that outlives the process."""
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from os import PathLike
@@ -13,22 +12,24 @@ from cavia.errors import CaviaError, require_at_least, require_positive, shown
 from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
-from cavia.store.database import SUMMED, Database, format_of, set_format
+from cavia.store.backend import BLOCK, Transaction
 from cavia.store.ids import Id, checked_ids, first_few
 from cavia.store.layout import Layout, checked_contexts, has_numbers
+from cavia.store.matrix import Matrix
 from cavia.store.nearest import lengths, nearest_rows
+from cavia.store.opening import open_backend
 from cavia.store.parquet import write_parquet
-from cavia.store.rows import FIRST_ROW, LAST_ROW, TABLES, Rows, look_up
+from cavia.store.rows import FIRST_ROW, LAST_ROW, Rows
 from cavia.tasks.batch import shape
 from cavia.tensor_file import checked_path
-
-BLOCK = 8192  # contexts in memory at a time, where a call goes through all of them
 
 
 class ContextStore:
     """The contexts of many tasks in one file: `put` after adapting, `get` before predicting.
 
-    path:    the file, made if a model is given. SQLite keeps two more beside it while it is open.
+    path:    the file, made if a model is given. SQLite keeps two more beside it while it is open. Or the URL of a
+             PostgreSQL database that several machines share, `postgresql://user:password@host:5432/database`; needs
+             the extra `cavia[postgres]`. `?store=users` names one of several stores in it.
     model:   the learner, or its `version`, that the contexts belong to: a store holds those of one version, and
              another is refused. Given a learner, every `put` makes sure that it was not trained any further. Without
              a model, an existing store is opened for whichever version it holds.
@@ -49,13 +50,14 @@ class ContextStore:
 
     @checked
     def __init__(self, path: str | PathLike[str], model: Learner | str | None = None, timeout: float = 30.0):
-        self.path = checked_path(path)
         if isinstance(model, str) and (not model or not model.isprintable()):
             raise CaviaError(f"model must be a learner or its version, got {shown(model)}")
         self._learner = model if isinstance(model, Learner) else None
         asked = model.version if isinstance(model, Learner) else model
-        self._database = Database(self.path, asked is not None, require_positive("timeout", timeout))
+        self._database = open_backend(path, asked is not None, require_positive("timeout", timeout))
+        self.path = self._database.path
         self._rows: Rows | None = None
+        self._matrix: tuple[object, Matrix | None] = (None, None)  # what was searched last, and when it was read
         try:
             self.version = self._settle_version(asked)
         except BaseException:
@@ -79,43 +81,43 @@ class ContextStore:
         if not ids:
             return
         layout = Layout.of(ids, contexts)
-        with self._database.writing() as connection:
-            self._settle_rows(connection, layout).put(connection, ids, contexts)
+        with self._database.writing() as transaction:
+            rows = self._settle_rows(transaction, layout)
+            transaction.put(layout, rows.packed(ids, contexts), contexts)
 
     def get(self, ids: Iterable[Id]) -> Adapted:
         """These T tasks, in this order, for `predict`. Ids that are not there are an error that names them."""
         ids = checked_ids(ids)
-        with self._database.reading() as connection:
-            return Adapted.of({CONTEXT: self._get(connection, ids)})
+        with self._database.reading() as transaction:
+            return Adapted.of({CONTEXT: self._get(transaction, ids)})
 
     def delete(self, ids: Iterable[Id]) -> None:
         """Forget these tasks. If one of them is not there, all stay."""
         ids = checked_ids(ids, ordered=False)
-        with self._database.writing() as connection:
-            found = self._select(connection, "id, rowid", ids)
-            if rows := self._upgraded(connection):
-                rows.delete(connection, found.values())
+        with self._database.writing() as transaction:
+            found = self._numbers(transaction, ids)
+            rows = self._upgraded(transaction)
+            if rows and found and transaction.delete(list(found.items())) != len(found):
+                raise rows.damaged(list(found))
 
     def __len__(self) -> int:
-        with self._database.reading() as connection:
-            if self._find_rows(connection) is None:
-                return 0
-            return connection.execute("SELECT count(*) FROM contexts").fetchone()[0]
+        with self._database.reading() as transaction:
+            return transaction.count() if self._find_rows(transaction) else 0
 
     def __contains__(self, id: object) -> bool:
         wanted = checked_ids([id])
-        with self._database.reading() as connection:
-            rows = self._find_rows(connection)
+        with self._database.reading() as transaction:
+            rows = self._find_rows(transaction)
             if rows is None or rows.layout.kind != type(wanted[0]).__name__:
                 return False
-            return connection.execute("SELECT 1 FROM contexts WHERE id = ?", wanted).fetchone() is not None
+            return bool(transaction.numbers(wanted))
 
     @property
     def ids(self) -> list[Any]:
         """All ids: numbers in rising order, strings in the order in which they were first put."""
-        with self._database.reading() as connection:
-            rows = self._find_rows(connection)
-            return [one for _, ids, _ in self._scan(connection, rows) for one in ids] if rows else []
+        with self._database.reading() as transaction:
+            rows = self._find_rows(transaction)
+            return [one for _, ids, _ in self._scan(transaction, rows) for one in ids] if rows else []
 
     @checked
     def batches(self, size: int = BLOCK) -> Iterator[tuple[list[Any], Tensor]]:
@@ -128,9 +130,9 @@ class ContextStore:
     def _batches(self, size: int) -> Iterator[tuple[list[Any], Tensor]]:
         start = FIRST_ROW
         while start <= LAST_ROW:
-            with self._database.reading() as connection:
-                rows = self._find_rows(connection)
-                block = rows.after(connection, start, size) if rows else []
+            with self._database.reading() as transaction:
+                rows = self._find_rows(transaction)
+                block = transaction.after(start, size) if rows else []
             if not block or rows is None:
                 return
             yield [row[1] for row in block], rows.contexts([row[1:] for row in block])
@@ -141,42 +143,47 @@ class ContextStore:
         """The k tasks whose contexts are nearest to each of Q: Q lists of (id, Euclidean distance), nearest first.
 
         tasks: contexts [Q, C], or a list of Q ids, of which none finds itself.
-        Every stored context is compared, and read once for all Q; memory does not grow with their number.
+        Every stored context is compared. A file's are kept in memory for the next search, if they take at most 512 MiB,
+        until somebody changes the file; larger ones are read once for all Q. On a server, pgvector compares them.
         """
         require_at_least("k", k, 1)
-        with self._database.reading() as connection:
-            rows, own = self._find_rows(connection), None
+        with self._database.reading() as transaction:
+            rows, own = self._find_rows(transaction), None
             if isinstance(tasks, Tensor) and tasks.is_floating_point():
                 queries = self._checked_queries(tasks, rows.layout if rows else None)
             else:
                 try:
                     ids = checked_ids(tasks)
-                    queries, found = self._get(connection, ids).double(), self._select(connection, "id, rowid", ids)
+                    queries, found = self._get(transaction, ids).double(), self._numbers(transaction, ids)
                 except CaviaError as error:
                     raise CaviaError(f"tasks must be ids or contexts of the store: {error}") from error
-                own = torch.tensor([found[one][1] for one in ids], dtype=torch.int64)
+                own = torch.tensor([found[one] for one in ids], dtype=torch.int64)
             if rows is None or not len(queries):
                 return [[] for _ in queries]
-            blocks = ((numbers, contexts) for numbers, _, contexts in self._scan(connection, rows))
-            nearest = nearest_rows(blocks, queries, k, own)
+            nearest = transaction.nearest(rows.layout, queries, k + (own is not None))
+            if nearest is None and (matrix := self._in_memory(transaction, rows)):
+                nearest = matrix.nearest(queries, k + (own is not None))
+            if nearest is None:
+                nearest = nearest_rows(self._numbered(transaction, rows), queries, k, own).tolist()
             return [
-                self._ranked(connection, rows, query, [row for row in near if own is None or row != own[place]])
-                for place, (query, near) in enumerate(zip(queries, nearest.tolist(), strict=True))
+                self._ranked(transaction, rows, query, [row for row in near if own is None or row != own[place]])[:k]
+                for place, (query, near) in enumerate(zip(queries, nearest, strict=True))
             ]
 
     @checked
     def export(self, path: str | PathLike[str]) -> None:
         """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[tables]`."""
-        with self._database.reading() as connection:
-            rows = self._find_rows(connection)
+        with self._database.reading() as transaction:
+            rows = self._find_rows(transaction)
             if rows is None:
                 raise CaviaError(f"{self.path} is empty: there is nothing to export")
-            blocks = ((ids, contexts) for _, ids, contexts in self._scan(connection, rows))
+            blocks = ((ids, contexts) for _, ids, contexts in self._scan(transaction, rows))
             write_parquet(checked_path(path), blocks, rows.layout, self.version)
 
     def close(self) -> None:
         """Close the file; it holds everything that was put."""
         self._database.close()
+        self._matrix = (None, None)
 
     def __enter__(self) -> "ContextStore":
         return self
@@ -189,75 +196,93 @@ class ContextStore:
 
     def _settle_version(self, asked: str | None) -> str:
         """The version of the file's contexts, which a new file is given now."""
-        query = "SELECT value FROM about WHERE name = 'version'"
-        with self._database.reading() as connection:
-            row = connection.execute(query).fetchone()
-        if row is None and asked is None:
-            raise CaviaError(f"{self.path} is empty; give the learner, or its version")
-        if row is not None and not isinstance(row[0], str):
-            raise CaviaError(f"{self.path} is damaged: its version must be a string, got {shown(row[0])}")
-        if row is None:
-            with self._database.writing() as connection:
-                connection.execute("INSERT OR IGNORE INTO about VALUES ('version', ?)", (asked,))
-                row = connection.execute(query).fetchone()
-        if asked not in (None, row[0]):
+        with self._database.reading() as transaction:
+            about = transaction.about()
+        if "version" not in about:
+            if asked is None:
+                raise CaviaError(f"{self.path} is empty; give the learner, or its version")
+            with self._database.writing() as transaction:
+                transaction.note({"version": asked})
+                about = transaction.about()  # another process may have been quicker
+        version = about["version"]
+        if not isinstance(version, str):
+            raise CaviaError(f"{self.path} is damaged: its version must be a string, got {shown(version)}")
+        if asked not in (None, version):
             raise CaviaError(
-                f"{self.path} holds contexts of model version {row[0]}, not of {asked}; "
+                f"{self.path} holds contexts of model version {version}, not of {asked}; "
                 "adapt again with the new model, into a store of its own"
             )
-        return row[0]
+        return version
 
-    def _find_rows(self, connection: sqlite3.Connection) -> Rows | None:
+    def _find_rows(self, transaction: Transaction) -> Rows | None:
         """None as long as nothing was put, by whichever process."""
         if self._rows is None or not self._rows.summed:  # another process may put, or add checksums
-            about = dict(connection.execute("SELECT name, value FROM about"))
-            self._rows = Rows.of(about, self.path, format_of(connection) == SUMMED)
+            self._rows = Rows.of(transaction.about(), self.path, transaction.summed)
         return self._rows
 
-    def _settle_rows(self, connection: sqlite3.Connection, layout: Layout) -> Rows:
+    def _settle_rows(self, transaction: Transaction, layout: Layout) -> Rows:
         """Raise unless contexts of this layout belong here; the first ones decide."""
-        if settled := self._upgraded(connection):
+        if settled := self._upgraded(transaction):
             settled.layout.check(layout, self.path)
             return settled
-        connection.execute(TABLES[layout.kind])
-        about = {"kind": layout.kind, "dtype": str(layout.dtype).removeprefix("torch."), "size": layout.size}
-        connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        set_format(connection, SUMMED)
+        transaction.make_table(layout)
+        dtype = str(layout.dtype).removeprefix("torch.")
+        transaction.note({"kind": layout.kind, "dtype": dtype, "size": layout.size})
         return Rows(layout, self.version, self.path, True)
 
-    def _upgraded(self, connection: sqlite3.Connection) -> Rows | None:
+    def _upgraded(self, transaction: Transaction) -> Rows | None:
         """The rows, with checksums, before they are written to."""
-        rows = self._find_rows(connection)
-        return rows if rows is None or rows.summed else rows.add_checksums(connection)
+        rows = self._find_rows(transaction)
+        return transaction.upgraded(rows) if rows else None
 
-    def _get(self, connection: sqlite3.Connection, ids: list[Any]) -> Tensor:
-        rows = self._find_rows(connection)
-        found = self._select(connection, rows.columns if rows else "id", ids)
+    def _get(self, transaction: Transaction, ids: list[Any]) -> Tensor:
+        rows = self._asked_rows(transaction, ids)
+        found = {row[0]: row for row in transaction.rows("id", ids)} if rows else {}
+        self._require_all(ids, found)
         return rows.contexts([found[one] for one in ids]) if rows else torch.empty(0, 0)
 
-    def _select(self, connection: sqlite3.Connection, columns: str, ids: list[Any]) -> dict[Any, Any]:
-        """id → these columns, the first of which is the id; an error if one of the ids is not there."""
-        rows = self._find_rows(connection)
+    def _numbers(self, transaction: Transaction, ids: list[Any]) -> dict[Any, int]:
+        """id → the number of its row; an error if one of the ids is not there."""
+        found = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
+        self._require_all(ids, found)
+        return found
+
+    def _asked_rows(self, transaction: Transaction, ids: list[Any]) -> Rows | None:
+        """The rows, if ids of this kind can be among them."""
+        rows = self._find_rows(transaction)
         if rows and ids:
             rows.layout.check_kind(type(ids[0]).__name__, self.path)
-        found = {row[0]: row for row in look_up(connection, columns, "id", ids if rows else [])}
+        return rows
+
+    def _require_all(self, ids: list[Any], found: dict[Any, Any]) -> None:
         missing = [one for one in ids if one not in found]
         if missing:
             raise CaviaError(f"{len(missing)} of {len(ids)} ids are not in {self.path}: {first_few(missing)}")
-        return found
 
-    def _scan(self, connection: sqlite3.Connection, rows: Rows) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
+    def _scan(self, transaction: Transaction, rows: Rows) -> Iterator[tuple[Tensor, list[Any], Tensor]]:
         """Row numbers [B], ids and contexts [B, C] of the whole store, block by block."""
-        cursor = connection.execute(f"SELECT rowid, {rows.columns} FROM contexts ORDER BY rowid")
-        while block := cursor.fetchmany(BLOCK):
+        for block in transaction.blocks():
             numbers, ids = torch.tensor([row[0] for row in block]), [row[1] for row in block]
             yield numbers, ids, rows.contexts([row[1:] for row in block])
 
+    def _numbered(self, transaction: Transaction, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((numbers, contexts) for numbers, _, contexts in self._scan(transaction, rows))
+
+    def _in_memory(self, transaction: Transaction, rows: Rows) -> Matrix | None:
+        """All contexts, read again if the store was changed; None if they are too many, or changes cannot be told."""
+        stamp = self._database.stamp()
+        if stamp is None or self._matrix[0] != stamp:
+            self._matrix = (None, None)  # the memory is free before it is taken again
+            count = transaction.count() if stamp is not None else 0
+            if Matrix.fits(rows.layout, count):
+                self._matrix = (stamp, Matrix(rows.layout, count, self._numbered(transaction, rows)))
+        return self._matrix[1]
+
     def _ranked(
-        self, connection: sqlite3.Connection, rows: Rows, query: Tensor, numbers: list[int]
+        self, transaction: Transaction, rows: Rows, query: Tensor, numbers: list[int]
     ) -> list[tuple[Any, float]]:
         """The ids of the rows of these numbers and their distances from query [C], nearest first."""
-        near_rows = list(look_up(connection, rows.columns, "rowid", numbers))
+        near_rows = transaction.rows("number", numbers)
         distances = lengths(rows.contexts(near_rows).double() - query).tolist()
         near = [(one, distance) for (one, _, _), distance in zip(near_rows, distances, strict=True)]
         return sorted(near, key=lambda neighbour: neighbour[1])

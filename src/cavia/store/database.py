@@ -2,35 +2,35 @@
 
 import os
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cavia.errors import CaviaError
+from cavia.store.backend import Backend, Transaction
+from cavia.store.database_rows import PLAIN, SUMMED, FileTransaction, set_format
 
 APPLICATION = 0x43564941  # "CVIA" in the header of the file: a database of another program is left alone
-PLAIN, SUMMED = 1, 2  # formats: rows without and with checksums
 CACHE_KIB = 64 * 1024  # pages kept in memory: the index of a million ids fits
 CHECKPOINT_PAGES = 8192  # the log is copied into the file when it reaches 32 MB …
 LOG_BYTES = 64 * 1024**2  # … and is cut back to this after a larger transaction
 
 
-class Database:
-    """A file of our format, made if `create`, and this process's connection to it. Safe to share between threads.
+class Database(Backend):
+    """A file of our format, made if `create`, and this process's connection to it.
 
-    `reading` sees one moment of the file however long it lasts; `writing` happens as a whole or not at all, and what
-    it wrote is on the disk when it ends. Other processes may read meanwhile; a second writer waits its turn, at most
-    `timeout` seconds.
+    Other processes may read while one writes; a second writer waits its turn, at most `timeout` seconds.
     """
 
+    path: Path
+
     def __init__(self, path: Path, create: bool, timeout: float):
-        self.path, self.timeout = path, timeout
-        self.lock = threading.RLock()
+        super().__init__(timeout)
+        self.path = path
         self._connection: sqlite3.Connection | None = None
-        self._create, self._closed = create, False
+        self._create = create
+        self._connections = self._writes = 0
         try:
             exists = path.exists()
             if path.is_dir() or not (create or exists):
@@ -41,15 +41,15 @@ class Database:
         self.read_only = not _is_writable(path)
         if self.read_only and not exists:
             raise CaviaError(f"cannot make {path}: the folder is read-only")
-        _OPEN.add(self)
+        self.opened()
         with self._errors():
             self.connection()
 
     def connection(self) -> sqlite3.Connection:
-        if self._closed:
-            raise CaviaError(f"the store {self.path} is closed; open it again")
+        self.require_open()
         if self._connection is None:
             self._connection = self._connect()
+            self._connections += 1
             self._create = False
         return self._connection
 
@@ -58,33 +58,31 @@ class Database:
             self._connection.close()
             self._connection = None
 
-    def close(self) -> None:
-        with self.lock:
-            self.disconnect()
-            self._closed = True
-            _OPEN.discard(self)
+    def stamp(self) -> object:
+        """SQLite counts what other connections commit, for each connection anew; what this one does is counted here."""
+        version = self.connection().execute("PRAGMA data_version").fetchone()[0]
+        return self._connections, version, self._writes
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection on which all queries see the file as it is now."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+    def reading(self) -> Iterator[Transaction]:
+        with self._transaction("BEGIN") as transaction:
+            yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection whose changes are kept, all of them and for good, if the block ends without an error."""
+    def writing(self) -> Iterator[Transaction]:
         if self.read_only:
             raise CaviaError(f"cannot write {self.path}: the file or its folder is read-only")
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+        with self._transaction("BEGIN IMMEDIATE") as transaction:
+            self._writes += 1
+            yield transaction
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str) -> Iterator[Transaction]:
         with self.lock, self._errors():
             connection = self.connection()
             connection.execute(begin)
             try:
-                yield connection
+                yield FileTransaction(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:  # SQLite has itself rolled back when the disk is full
@@ -179,16 +177,6 @@ class Database:
                 return f"cannot use the store {self.path}: {error}"
 
 
-def set_format(connection: sqlite3.Connection, form: int) -> None:
-    """Say which format the file has; part of the transaction."""
-    connection.execute(f"PRAGMA user_version = {form}")
-
-
-def format_of(connection: sqlite3.Connection) -> int:
-    """The format that the file has now."""
-    return connection.execute("PRAGMA user_version").fetchone()[0]
-
-
 def _code(error: sqlite3.Error) -> int:
     """SQLite's primary error code; its higher bits tell variants apart."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -196,24 +184,3 @@ def _code(error: sqlite3.Error) -> int:
 
 def _is_writable(path: Path) -> bool:
     return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
-
-
-# SQLite's connections, and the locks it remembers for them, must not be carried over a fork: none is open during one.
-_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
-_HELD: list[Database] = []
-
-
-def _before_fork() -> None:
-    for database in list(_OPEN):
-        database.lock.acquire()
-        database.disconnect()
-        _HELD.append(database)
-
-
-def _after_fork() -> None:
-    while _HELD:
-        _HELD.pop().lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
