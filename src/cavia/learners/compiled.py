@@ -194,6 +194,9 @@ class CompiledLearner(Learner):
     def save(self, path: str | PathLike[str]) -> None:
         self.learner.save(path)
 
+    def export(self, path: str | PathLike[str], *args: Any, **options: Any) -> None:
+        self.learner.export(path, *args, **options)
+
     def train(self, mode: bool = True) -> "CompiledLearner":
         self.learner.train(mode)
         return self
