@@ -104,6 +104,7 @@ def test_the_learner_stays_as_it_is_and_a_compiled_one_exports_the_same(tmp_path
     check_same(learner, tmp_path / "other.onnx")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_one_line_and_no_file(tmp_path):
     learner = cavia.GaussNewton(cavia.MLP(1, 1), "mse")
     with pytest.raises(cavia.CaviaError, match="GaussNewton on MLP cannot be exported to ONNX: ") as caught:

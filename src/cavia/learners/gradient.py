@@ -73,11 +73,9 @@ class GradientLearner(Learner):
     @checked
     def start(self, tasks: int) -> Adapted:
         """`tasks` tasks before adaptation."""
-        require_at_least("tasks", tasks, 1)
-        return Adapted.of(self._starts(tasks))
+        return Adapted.of(self._starts(require_at_least("tasks", tasks, 1)))
 
-    def _starts(self, tasks: int) -> Fast:
-        """`tasks` tasks before adaptation; the number may be a symbol, in a graph."""
+    def _starts(self, tasks: int) -> Fast:  # their number may be a symbol, in an exported graph
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
