@@ -198,11 +198,15 @@ class Learner(Built, nn.Module, ABC):
             return super().state_dict(*args, **kwargs)
 
     @checked
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the learner to one file, to be read by `cavia.load`."""
+    def save(self, path: str | PathLike[str], backbone: bool = False) -> None:
+        """Write the learner to one file, to be read by `cavia.load`.
+
+        backbone: with the weights that `cavia.condition(…, freeze=True)` froze. By default the file has only
+                  fingerprints of them, and `cavia.load(path, module=…)` needs a module that has them.
+        """
         from cavia.learners.saving import save
 
-        save(self, path)
+        save(self, path, backbone=backbone)
 
     @checked
     def export(
