@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import cavia
+from cavia.learners.decompositions import convolution_backward, max_pool_backward
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -123,3 +124,38 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(cavia.CaviaError, match=r"export needs onnxscript: pip install 'cavia\[onnx\]'"):
         cavia.CAVIA(cavia.MLP(1, 1), "mse").export(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 1, 1), (2, 0, 2), (3, 2, 1)])
+def test_the_gradient_of_a_convolution_in_onnxs_operations(stride, padding, dilation):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, 12, 11, dtype=torch.float64, generator=generator, requires_grad=True)
+    layer = nn.Conv2d(3, 4, 3, stride, padding, dilation).double()
+    found = layer(x)
+    gradient = torch.randn(found.shape, dtype=torch.float64, generator=generator)
+    wanted = torch.autograd.grad(found, (x, layer.weight, layer.bias), gradient)
+    settings = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1, [True] * 3)
+    torch.testing.assert_close(convolution_backward(gradient, x, layer.weight, [4], *settings), wanted)
+
+
+def test_the_gradient_of_max_pooling_in_onnxs_operations():
+    x = torch.randn(2, 3, 7, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found, places = nn.functional.max_pool2d(x, 3, 2, return_indices=True)
+    gradient = torch.rand_like(found)
+    (wanted,) = torch.autograd.grad(found, x, gradient)
+    torch.testing.assert_close(max_pool_backward(gradient, x, places), wanted)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("norm", ["task", "support", "running"])
+@pytest.mark.parametrize("kind", [cavia.CAVIA, cavia.MAML])
+def test_a_convnet(kind, norm, tmp_path):
+    torch.manual_seed(0)
+    model = cavia.ConvNet(filters=8, image=32, channels=1, context=5 if kind is cavia.CAVIA else 0, norm=norm)
+    learner = kind(model, "cross_entropy", inner_lr=0.1).eval()
+    learner.export(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    given = inputs(4, 6, 3, shape=(1, 32, 32), labels=5)
+    found = session.run(["prediction"], {name: value.numpy() for name, value in given.items()})[0]
+    wanted = learner.predict(given["query_x"], learner.adapt(given["support_x"], given["support_y"]))
+    torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)

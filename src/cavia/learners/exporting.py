@@ -16,6 +16,7 @@ from cavia.compiler.compiling import is_compiling
 from cavia.errors import CaviaError, require_at_least
 from cavia.learners.adapted import CONTEXT
 from cavia.learners.base import Learner
+from cavia.learners.decompositions import table
 from cavia.learners.example import Points, example_points
 from cavia.learners.gradient import GradientLearner
 from cavia.learners.graphs import ONE_AT_A_TIME
@@ -115,7 +116,8 @@ def _traced(learner: Learner, points: Points, steps: int, one_task: bool) -> Any
         return tuple(value.squeeze(0) if one_task else value for value in found.values())
 
     with is_compiling(), exporting():
-        graph = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*values)
+        trace = make_fx(function, table(), tracing_mode="symbolic", _allow_non_fake_inputs=True)
+        graph = trace(*values)
     axes = ("point",) if one_task else ("task", "point")
     for name, node in zip(given, graph.graph.find_nodes(op="placeholder"), strict=True):
         for what, size in zip(axes, node.meta["val"].shape, strict=False):
