@@ -14,7 +14,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
 
     norms = [aten.native_batch_norm_backward, aten._native_batch_norm_legit, aten.native_batch_norm]
-    return get_decompositions(norms) | {  # type: ignore[arg-type]
+    return get_decompositions(norms) | {
         aten.convolution_backward.default: convolution_backward,
         aten.max_pool2d_with_indices_backward.default: max_pool_backward,
     }
