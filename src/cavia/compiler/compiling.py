@@ -83,7 +83,7 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )
-    with _is_compiling():
+    with is_compiling():
         graph = trace(*tensors)
     examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     # On a CPU the kernels of a small step are so short that calling them from Python would show.
@@ -130,7 +130,7 @@ def alike(inputs: TaskBatch | Tensor, found: Sequence[Tensor]) -> TaskBatch | Te
 
 
 @contextmanager
-def _is_compiling() -> Iterator[None]:
+def is_compiling() -> Iterator[None]:
     """torch.compiler.is_compiling() is true inside."""
     torch.compiler._is_compiling_flag = True
     try:

@@ -63,7 +63,7 @@ class CNP(Learner):
         if steps == 0:
             if start is not None:
                 self.check_context(x, start)
-            return start or Adapted.of({CONTEXT: self.to_context.weight.new_zeros(len(x), self.model.context)})
+            return start or Adapted.of({CONTEXT: self.to_context.weight.new_zeros(x.shape[0], self.model.context)})
         if x.shape[2:] != (self.inputs,) or y.shape[2:] != (self.outputs,):
             raise CaviaError(
                 f"this CNP reads x [T, K, {self.inputs}] and y [T, K, {self.outputs}], got {shape(x)} and {shape(y)}"

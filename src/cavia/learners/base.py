@@ -173,7 +173,7 @@ class Learner(Built, nn.Module, ABC):
 
     def check_context(self, x: Inputs, adapted: Adapted) -> Tensor:
         """The context [T, C] that adapted, if it fits the T tasks of x [T, N, ...]."""
-        context, tasks = adapted.context, len(lead(x))
+        context, tasks = adapted.context, lead(x).shape[0]
         if context.shape != (tasks, self.model.context):
             raise CaviaError(
                 f"the context must be {[tasks, self.model.context]} for the {tasks} tasks of x {shape(x)}, "
@@ -198,8 +198,36 @@ class Learner(Built, nn.Module, ABC):
             return super().state_dict(*args, **kwargs)
 
     @checked
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the learner to one file, to be read by `cavia.load`."""
+    def save(self, path: str | PathLike[str], backbone: bool = False) -> None:
+        """Write the learner to one file, to be read by `cavia.load`.
+
+        backbone: with the weights that `cavia.condition(…, freeze=True)` froze. By default the file has only
+                  fingerprints of them, and `cavia.load(path, module=…)` needs a module that has them.
+        """
         from cavia.learners.saving import save
 
-        save(self, path)
+        save(self, path, backbone=backbone)
+
+    @checked
+    def export(
+        self,
+        path: str | PathLike[str],
+        example: TaskBatch | None = None,
+        steps: int | None = None,
+        mask: bool = False,
+    ) -> None:
+        """Write adaptation and prediction, in evaluation mode, to one ONNX graph; it needs `pip install 'cavia[onnx]'`.
+
+        Inputs:  support_x [T, K, ...], support_y [T, K, ...] and query_x [T, N, ...]; T, K and N are free, from 1 on.
+        Outputs: prediction [T, N, ...] and, if a context adapts, context [T, C].
+
+        example: tasks of any numbers, for the shapes and types of their points; not needed for an MLP or a ConvNet with
+                 a loss of ours.
+        steps:   inner steps, by default as many as in training; they are part of the graph.
+        mask:    one more input, support_mask [T, K] bool, False where a point is padding.
+
+        Before it is written, onnxruntime runs the graph, and its numbers are compared with the learner's.
+        """
+        from cavia.learners.exporting import export
+
+        export(self, path, example, steps, mask)

@@ -191,8 +191,11 @@ class CompiledLearner(Learner):
     def forward(self, batch: TaskBatch) -> Tensor:
         return self.learner(batch)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        self.learner.save(path)
+    def save(self, path: str | PathLike[str], backbone: bool = False) -> None:
+        self.learner.save(path, backbone)
+
+    def export(self, path: str | PathLike[str], *args: Any, **options: Any) -> None:
+        self.learner.export(path, *args, **options)
 
     def train(self, mode: bool = True) -> "CompiledLearner":
         self.learner.train(mode)

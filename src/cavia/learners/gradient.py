@@ -73,12 +73,14 @@ class GradientLearner(Learner):
     @checked
     def start(self, tasks: int) -> Adapted:
         """`tasks` tasks before adaptation."""
-        require_at_least("tasks", tasks, 1)
-        return Adapted.of({name: value.expand(tasks, *value.shape) for name, value in self._start().items()})
+        return Adapted.of(self._starts(require_at_least("tasks", tasks, 1)))
+
+    def _starts(self, tasks: int) -> Fast:  # their number may be a symbol, in an exported graph
+        return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         with self._apart():
-            fast = dict(self.start(len(lead(x))).items()) if start is None else self._checked(x, start)
+            fast = self._starts(lead(x).shape[0]) if start is None else self._checked(x, start)
             fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
             return Adapted.of(fast, self._statistics(x, fast) if self.keeps_statistics else None)
 
@@ -114,7 +116,7 @@ class GradientLearner(Learner):
 
     def _checked(self, x: Inputs, adapted: Adapted) -> Fast:
         """What adapted, by name, if it is this learner's, for as many tasks as x [T, N, ...] has."""
-        start, fast, tasks = self._start(), dict(adapted.items()), len(lead(x))
+        start, fast, tasks = self._start(), dict(adapted.items()), lead(x).shape[0]
         if fast.keys() != start.keys():
             raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; it was given {', '.join(fast)}")
         for name, value in fast.items():
@@ -152,7 +154,7 @@ class GradientLearner(Learner):
             inputs = tuple(each(lambda value: value.unsqueeze(0), one) for one in (x, context, *more))
             return call_with(module, weights, inputs).squeeze(0)
 
-        tasks = len(lead(points[0]))
+        tasks = lead(points[0]).shape[0]
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
             rows: list[Any] = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
             found = [one_task(*map(row, (fast, *points))) for row in rows]

@@ -1,7 +1,9 @@
 """The inner loop: the one place where anything adapts by gradient."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -97,12 +99,27 @@ def by_autograd(task_losses: TaskLosses, fast: Fast) -> Fast:
     return dict(zip(leaves, found, strict=True))
 
 
+_exporting = ContextVar("exporting", default=False)
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Autograd is used inside, in this thread: transforms fix the numbers of tasks and points of a graph."""
+    before = _exporting.set(True)
+    try:
+        yield
+    finally:
+        _exporting.reset(before)
+
+
 def only_numbers(module: nn.Module, *tensors: Tensor) -> bool:
     """Whether autograd may be used: nobody differentiates, maps or traces what the module computes from the tensors.
 
     A transform refuses to overwrite a buffer, such as running statistics; autograd would not notice. So modules below
     this one must have none.
     """
+    if _exporting.get():
+        return True
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:  # inside vmap, grad, …

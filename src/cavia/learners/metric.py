@@ -60,7 +60,7 @@ class MetricLearner(Learner):
         return embedded.flatten(2)
 
     def _no_context(self, x: Inputs) -> Tensor:
-        return next(self.parameters()).new_zeros(len(lead(x)), self.model.context)
+        return next(self.parameters()).new_zeros(lead(x).shape[0], self.model.context)
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         """Support points x [T, K, ...] with labels y [T, K] → what queries are compared with; no steps: as if none."""
@@ -93,8 +93,8 @@ class MetricLearner(Learner):
 
     def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         """Logits [T, N, ways] of points x [T, N, ...]."""
-        if len(adapted) != len(lead(x)):
-            raise CaviaError(f"x {shape(x)} holds {len(lead(x))} tasks but what adapted {len(adapted)}")
+        if any(value.shape[0] != lead(x).shape[0] for value in adapted.values()):
+            raise CaviaError(f"x {shape(x)} holds {lead(x).shape[0]} tasks but what adapted {len(adapted)}")
         if set(adapted.names) != set(self.keeps):
             raise CaviaError(
                 f"{type(self).__name__} keeps {', '.join(self.keeps)}; it was given {', '.join(adapted.names)}"

@@ -48,7 +48,7 @@ class GaussNewton(Learner):
         self.log_damping = nn.Parameter(like.new_tensor(math.log(damping)))
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
-        tasks, zeros = len(lead(x)), self.log_damping.new_zeros(1, self.model.context)  # [1, C]: the same for all
+        tasks, zeros = lead(x).shape[0], self.log_damping.new_zeros(1, self.model.context)  # [1, C]: the same for all
         context = zeros if start is None else self.check_context(x, start)
         features = self.model.stem(x)
         target = without_padding(y, mask).to(context.dtype)

@@ -12,6 +12,7 @@ from torch import nn
 from cavia import building
 from cavia.errors import CaviaError, shown
 from cavia.kinds import checked
+from cavia.learners.backbone import filled, fingerprints
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss
 from cavia.learners.own_code import identity
@@ -47,14 +48,21 @@ def version(learner: Learner) -> str:
     return digest(learner.state_dict(), json.dumps(describe(learner), sort_keys=True))[:VERSION_LENGTH]
 
 
-def save(learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> None:
-    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it."""
+def save(
+    learner: Learner, path: str | PathLike[str], extra: dict[str, Any] | None = None, backbone: bool = False
+) -> None:
+    """Write the learner to `path`, atomically; `extra` are JSON values to keep with it.
+
+    backbone: with the frozen weights of a conditioned module, not only their fingerprints.
+    """
     foreign = {"learner": building.module_of(type(learner)), "model": building.module_of(type(learner.model))}
     modules = {name: module for name, module in foreign.items() if module}
     frozen = [name for name, value in _parameters(learner) if not value.requires_grad]
     kept = ({"extra": extra} if extra else {}) | ({"modules": modules} if modules else {}) | {"frozen": frozen}
-    description = {"format": FORMAT, **describe(learner), **kept}
-    write_tensors(checked_path(path), learner.state_dict(), description)
+    elsewhere = {} if backbone else fingerprints(learner)
+    description = {"format": FORMAT, **describe(learner), **kept, **({"backbone": elsewhere} if elsewhere else {})}
+    tensors = {name: value for name, value in learner.state_dict().items() if name not in elsewhere}
+    write_tensors(checked_path(path), tensors, description)
 
 
 @checked
@@ -70,7 +78,8 @@ def load(
     model:  the network to put the weights into, if it is of a class of your own that cannot be built from what it says
             of itself, or is not imported.
     loss:   the loss, if it was a function of your own.
-    module: the module that was given to `cavia.condition`, if the network was made by it; its weights are replaced.
+    module: the module that was given to `cavia.condition`, if the network was made by it. Its weights are replaced by
+            those in the file; frozen ones, which are not in the file, must be those that it was trained on.
     learner: the class of the learner, if it is your own; not needed if it is imported.
     """
     found, extra = load_with_extra(path, model, loss, module, learner)
@@ -93,6 +102,8 @@ def load_with_extra(
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
         raise CaviaError(f"{path} has format {shown(description.get('format'))}, this version of cavia reads {FORMAT}")
+    if "backbone" in description:
+        tensors = filled(tensors, description["backbone"], module, model, path)
     found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
     found.load_state_dict(tensors)
     _freeze(found, description.get("frozen"), path)

@@ -43,7 +43,7 @@ class ContextModel(Built, nn.Module, ABC):
     def checked(self, x: Any, context: Any) -> Any:
         """x [T, N, ...], if the context is [T, C]: what `forward` begins with."""
         x = as_inputs("x", x)
-        wanted = (len(lead(x)), self.context)
+        wanted = (lead(x).shape[0], self.context)
         if not isinstance(context, Tensor):
             raise CaviaError(f"context must be a tensor {list(wanted)}, got {shown(context)}")
         if context.shape != wanted or not context.is_floating_point():

@@ -65,7 +65,7 @@ class Modulation(nn.Linear):
 
     def _changed(self, h: Tensor, change: Tensor) -> Tensor:
         """h [..., T·N, ..., channels, ...] with the change [T, parts, channels]."""
-        site, tasks = self.site, len(change)
+        site, tasks = self.site, change.shape[0]
         shape = [1] * (h.ndim + 1)
         shape[site.batch], shape[site.axis + 1] = tasks, site.channels
         return _apply(h.unflatten(site.batch, (tasks, -1)), change, shape).flatten(site.batch, site.batch + 1)
@@ -76,9 +76,9 @@ class Modulation(nn.Linear):
         final = state[0] if isinstance(state, tuple) else state
         directions = 2 if layer.bidirectional else 1
         each = change.unflatten(-1, (directions, -1)).permute(2, 0, 1, 3)  # [directions, T, parts, F]
-        shape = [len(change), 1, each.shape[-1]]
+        shape = [change.shape[0], 1, each.shape[-1]]
         last = [
-            _apply(one.unflatten(0, (len(change), -1)), part, shape).flatten(0, 1)
+            _apply(one.unflatten(0, (change.shape[0], -1)), part, shape).flatten(0, 1)
             for one, part in zip(final[-directions:], each, strict=True)
         ]
         final = torch.cat([final[:-directions], torch.stack(last)])
@@ -166,7 +166,7 @@ class Conditioned(ContextModel):
                 f"the module returns a {type(prediction).__name__}, not a tensor; name the part to use: output=…, a "
                 "name like 'logits' or a number like 0"
             )
-        if prediction.ndim == 0 or len(prediction) != tasks * points:
+        if prediction.ndim == 0 or prediction.shape[0] != tasks * points:
             raise CaviaError(
                 f"the module returns {list(prediction.shape)} for a batch of {tasks * points} points; its first axis "
                 "must be the batch (batch_first=True)"

@@ -53,5 +53,5 @@ class FiLM(nn.Module):
     def forward(self, h: Tensor, context: Tensor) -> Tensor:
         """h [T, N, channels, ...] and context [T, C] → the shape of h."""
         scale, shift = self.to_film(context).unflatten(-1, (2, -1)).unbind(-2)  # each [T, channels]
-        per_channel = (len(h), 1, -1) + (1,) * (h.ndim - 3)
+        per_channel = (h.shape[0], 1, -1) + (1,) * (h.ndim - 3)
         return h * scale.view(per_channel) + shift.view(per_channel)

@@ -102,7 +102,7 @@ class ConvNet(NormedModel):
         if x.ndim != 5 or x.shape[2:] != expected or not x.shape[1]:
             raise CaviaError(f"this ConvNet takes x [T, N, {', '.join(map(str, expected))}], got {list(x.shape)}")
         x = as_floats(x, self.convolutions[0].weight)  # type: ignore[arg-type]
-        statistics = self._used(statistics, len(x))
+        statistics = self._used(statistics, x.shape[0])
         if statistics is None and self.fuses and may_fuse(x, self._stem_layers()):
             return fused(x, self._stem_layers(), EPSILON)
         for block in range(self.first):
@@ -131,7 +131,7 @@ class ConvNet(NormedModel):
         return self.convolutions[block].weight, norm.weight, norm.bias  # type: ignore[return-value]
 
     def head(self, h: Tensor, context: Tensor, statistics: Tensor | None = None) -> Tensor:
-        statistics = self._used(statistics, len(h))
+        statistics = self._used(statistics, h.shape[0])
         h = self._modulated(self.first, h, context)
         for block in range(self.first + 1, BLOCKS):
             h = self._modulated(block, self._convolved(block, h, statistics), context)
@@ -174,7 +174,7 @@ class ConvNet(NormedModel):
 
     def _convolved(self, block: int, h: Tensor, statistics: Tensor | None) -> Tensor:
         """A block up to where φ may enter."""
-        if statistics is None and len(h) == 1 and self.fuses:
+        if statistics is None and h.shape[0] == 1 and self.fuses:
             weight, gamma, beta = self._layer(block)
             if may_pool_first(h, weight, gamma) and (block or not h.requires_grad):
                 pooled = pool_first.later_block if block else pool_first.first_block

@@ -27,7 +27,7 @@ class TaskNorm(nn.Module):
     def forward(self, h: Tensor, statistics: Tensor | None = None) -> Tensor:
         """h [T, N, channels, H, W] and, unless they are the points' own, statistics [T, 2, channels] → shape of h."""
         if statistics is None:  # task by task: PyTorch's fused kernel is faster than a batch of plain operations
-            if len(h) == 1:  # no unbind, whose backward copies the gradient
+            if h.shape[0] == 1:  # no unbind, whose backward copies the gradient
                 return self._fused(h.squeeze(0)).unsqueeze(0)
             return torch.stack([self._fused(x) for x in h])
         mean, variance = statistics.unbind(1)  # each [T, channels]
@@ -35,7 +35,7 @@ class TaskNorm(nn.Module):
         return h * _per_channel(scale) + _per_channel(self.bias - mean * scale)
 
     def _fused(self, h: Tensor) -> Tensor:  # of one task
-        if len(h) == 1:  # the stride of an axis of one may be anything, and PyTorch's gradient is then wrong
+        if h.shape[0] == 1:  # the stride of an axis of one may be anything, and PyTorch's gradient is then wrong
             h = h.clone(memory_format=torch.contiguous_format)
         return batch_norm(h, None, None, self.weight, self.bias, True, 0.0, EPSILON)
 

@@ -130,7 +130,7 @@ def without_padding(x: Any, mask: Tensor | None) -> Any:
         return x
     if isinstance(x, Tensor):
         return x.where(mask.view(*mask.shape, *(1,) * (x.ndim - 2)), 0)
-    first, task = mask.int().argmax(1), torch.arange(len(mask), device=mask.device)
+    first, task = mask.int().argmax(1), torch.arange(mask.shape[0], device=mask.device)
     task = torch.where(mask.any(1), task, mask.any(1).int().argmax())  # a task without points takes another's
 
     def filled(value: Tensor) -> Tensor:
