@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -9,12 +10,19 @@ import pytest
 import torch
 
 import cavia
+from cavia.cli import main
 from cavia.tables.fitting import train_table
 
 pytest.importorskip("sklearn", reason="needs pip install 'cavia[sklearn]'")
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 QUICK = {"hidden": (8,), "context": 2, "support": 4, "iterations": 3, "tasks_per_batch": 4}
+ESTIMATORS = (cavia.ContextRegressor, cavia.ContextClassifier)
 
 
 def rows_of(users, seed=0, rows=8):
@@ -97,6 +105,13 @@ def test_classes_keep_their_type(kind):
     assert classifier.score(X, labels) == (classifier.predict(X) == labels).mean()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_class_of_one_group_alone_is_a_class(seed):
+    labels = np.where(X["user"] == "u3", "rare", np.where(Y > 0, "high", "low"))
+    classifier = cavia.ContextClassifier("user", **QUICK, validation=0.5, seed=seed).fit(X, labels)
+    assert classifier.classes_.tolist() == ["high", "low", "rare"]
+
+
 def test_classes_that_mean_missing_are_refused():
     labels = np.where(Y > 0, "none", "some")
     with pytest.raises(cavia.CaviaError, match=r"y holds the class 'none', which means .* missing; rename it"):
@@ -145,3 +160,138 @@ def test_scikit_learn_is_imported_at_first_use_and_named_if_it_is_not_there():
             print(error)"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia[sklearn]'\n"
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_other_libraries_are_the_same(library, fitted):
+    made = pytest.importorskip(library)
+    if library == "polars":
+        frame, target = made.DataFrame(X.to_dict("list")), made.Series("y", Y.tolist())
+    else:
+        frame, target = made.Table.from_pydict(X.to_dict("list")), made.array(Y.tolist())
+    other = cavia.ContextRegressor("user", **QUICK).fit(frame, target)
+    assert (other.predict(frame) == fitted.predict(X)).all()
+    assert other.score(frame, target) == fitted.score(X, Y)
+    assert other.feature_names_in_.tolist() == ["user", "x", "kind"]
+
+
+def test_polars_columns_have_their_types():
+    polars = pytest.importorskip("polars")
+    days = [date(2024, 1, 1 + i % 28) for i in range(len(X))]
+    more = {"day": days, "code": polars.Series(["1", "2"] * 32, dtype=polars.Categorical), "gap": [None, 1] * 32}
+    model = cavia.ContextRegressor("user", **QUICK).fit(polars.DataFrame(X.to_dict("list") | more), Y).model_
+    kinds = {column.name: column.kind for column in model.encoding.inputs}
+    assert kinds == {"x": "number", "kind": "category", "day": "date", "code": "category", "gap": "number"}
+
+
+def test_several_targets():
+    both = pd.DataFrame({"y": Y, "z": -3 * Y})
+    regressor = cavia.ContextRegressor("user", **QUICK).fit(X, both)
+    assert regressor.predict(X).shape == (len(X), 2)
+    assert regressor.model_.encoding.target_names == ["y", "z"]
+    assert regressor.score(X, both) == pytest.approx(regressor.score(X, both.to_numpy()))
+    with pytest.raises(cavia.CaviaError, match="y must have 2 targets as in fit, got 1"):
+        regressor.adapt(NEW_X, NEW_Y)
+
+
+def test_rows_without_a_target_are_left_out(regressor):
+    gaps = NEW_Y.where(NEW_Y.index % 8 > 2)
+    regressor.adapt(NEW_X, gaps)
+    found = regressor.contexts_["ann"]
+    rest = gaps.notna()
+    regressor.adapt(NEW_X[rest], NEW_Y[rest])
+    assert torch.allclose(found, regressor.contexts_["ann"])
+    assert regressor.score(NEW_X, gaps) == regressor.score(NEW_X[rest], NEW_Y[rest])
+
+
+def test_an_array_names_its_group_by_number():
+    values = np.stack([np.repeat(np.arange(8), 8), X["x"]], 1)
+    regressor = cavia.ContextRegressor(0, **QUICK).fit(values, Y)
+    assert list(regressor.contexts_) == [str(i) for i in range(8)]
+    with pytest.raises(cavia.CaviaError, match="X is an array of 2 columns, it has no column 'user' for group"):
+        cavia.ContextRegressor("user", **QUICK).fit(values, Y)
+
+
+def test_few_shot_score_is_adapting_and_scoring(regressor):
+    found = cavia.few_shot_score(regressor, NEW_X, NEW_Y, known=5, order="ordered")
+    assert "ann" not in regressor.contexts_
+    first = NEW_X.groupby("user").cumcount() < 5
+    regressor.adapt(NEW_X[first], NEW_Y[first])
+    assert found == pytest.approx(regressor.score(NEW_X[~first], NEW_Y[~first]), abs=1e-6)
+
+
+def test_few_shot_score_draws_by_its_seed(fitted):
+    one, same, other = (cavia.few_shot_score(fitted, NEW_X, NEW_Y, seed=seed) for seed in (0, 0, 1))
+    assert one == same != other
+    with pytest.raises(cavia.CaviaError, match=r"needs a fitted cavia.ContextRegressor .* got a StandardScaler"):
+        cavia.few_shot_score(StandardScaler(), X, Y)
+    with pytest.raises(cavia.CaviaError, match=r"no group in X has 2 rows with a target.* \(of 1\)"):
+        cavia.few_shot_score(fitted, NEW_X[:1], NEW_Y[:1])
+
+
+def test_it_scores_unseen_groups_in_cross_validation():
+    scores = cross_val_score(
+        cavia.ContextRegressor("user", **QUICK), X, Y, groups=X["user"], cv=GroupKFold(2), scoring=cavia.few_shot_score
+    )
+    assert np.isfinite(scores).all()
+
+
+def test_it_ends_a_pipeline_in_a_search():
+    scaled = ColumnTransformer(
+        [("scaled", StandardScaler(), ["x"])], remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(scaled, cavia.ContextRegressor("user", **QUICK))
+    search = GridSearchCV(
+        pipeline, {"contextregressor__context": [1, 3]}, cv=GroupKFold(2), scoring=cavia.few_shot_score
+    ).fit(X, Y, groups=X["user"])
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_[-1].contexts_["u0"].shape == (search.best_params_["contextregressor__context"],)
+    assert np.isfinite(cavia.few_shot_score(search, NEW_X, NEW_Y))
+
+
+def test_it_comes_back_from_a_file(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
+    again = cavia.ContextRegressor.load(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
+    assert again.get_params() == fitted.get_params()
+    assert (again.predict(X) == fitted.predict(X)).all()
+    with pytest.raises(cavia.CaviaError, match=r"is a regression, no classification; load it by the other estimator"):
+        cavia.ContextClassifier.load(tmp_path / "m.cavia")
+    with pytest.raises(cavia.CaviaError, match=r"there is no store .*nowhere"):
+        cavia.ContextRegressor.load(tmp_path / "m.cavia", contexts=tmp_path / "nowhere")
+
+
+def test_classes_come_back_from_a_file(tmp_path):
+    classifier = cavia.ContextClassifier("user", **QUICK).fit(X, (Y > 0).astype(int))
+    classifier.save(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
+    again = cavia.ContextClassifier.load(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
+    assert (again.predict(X) == classifier.predict(X)).all()
+
+
+def test_the_command_line_takes_its_file(fitted, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("m.cavia", contexts="contexts")
+    NEW.to_csv("new.csv", index=False)
+    assert main(["adapt", "m.cavia", "new.csv", "--out", "contexts"]) == 0
+    assert main(["predict", "m.cavia", "new.csv", "--contexts", "contexts", "--out", "p.csv"]) == 0
+    again = cavia.ContextRegressor.load("m.cavia", contexts="contexts")
+    assert again.predict(NEW_X) == pytest.approx(pd.read_csv("p.csv")["prediction"].to_numpy(), rel=1e-5)
+
+
+def test_damaged_descriptions_are_refused(fitted, tmp_path):
+    path = tmp_path / "m.cavia"
+    for wrong, message in (
+        ([], "does not describe an estimator"),
+        ({"arguments": None}, "does not describe an estimator"),
+        ({"arguments": {"hiden": 3}}, "has an argument that ContextRegressor does not know: 'hiden'"),
+    ):
+        fitted.model_.save(path, {"estimator": wrong})
+        with pytest.raises(cavia.CaviaError, match=message):
+            cavia.ContextRegressor.load(path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([kind(**QUICK | {"iterations": 60}, lr=0.01) for kind in ESTIMATORS])
+def test_scikit_learns_own_checks(estimator, check):
+    """All that apply, with all rows as one group: its tables have no column of groups."""
+    check(estimator)

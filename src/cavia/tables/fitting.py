@@ -73,7 +73,7 @@ class FittedTable:
 
 
 def fit_table(family: Tasks, *, seed: int = 0, **settings: Any) -> FittedTable:
-    """Train CAVIA on tasks of a table, and judge it on its test tasks. The other arguments are those of `train_table`."""
+    """Train CAVIA on tasks of a table, and judge it on its test tasks. Other arguments are those of `train_table`."""
     encoding = family.encoding
     assert encoding is not None  # from_table made it
     if not family.members["test"].numel():

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavia.errors import CaviaError, shown
+from cavia.tables.cells import is_missing
 from cavia.tables.reading import Table, read_table
 
 EVERYTHING = "(all rows)"  # the task column of an estimator without groups
@@ -81,6 +82,14 @@ def with_targets(table: Table, columns: dict[str, np.ndarray], names: Sequence[s
             raise CaviaError(f"Input y contains infinity or a value too large, {values[row]} in row {row}; mend it")
     renamed = dict(zip(names, columns.values(), strict=True))
     return Table({**table, **renamed}, table.where, table.lines, table.declared)
+
+
+def has_targets(table: Table, names: Sequence[str]) -> np.ndarray:
+    """Which rows have all of these targets, [rows] bool."""
+    known = np.ones(table.rows, dtype=bool)
+    for name in names:
+        known &= [not is_missing(value) for value in table[name].tolist()]
+    return known
 
 
 def free_names(table: Table, columns: dict[str, np.ndarray]) -> list[str]:

@@ -131,6 +131,11 @@ class TableModel:
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:
     """What `TableModel.save` wrote."""
+    return load_table_with_extra(path)[0]
+
+
+def load_table_with_extra(path: str | PathLike[str]) -> tuple[TableModel, dict[str, Any]]:
+    """What `TableModel.save` wrote, and all JSON values by name."""
     learner, extra = load_with_extra(path)
     if "table" not in extra:
         raise CaviaError(f"{path} was not trained on a table; `cavia fit table.csv --task … --target …` does that")
@@ -139,7 +144,7 @@ def load_table_model(path: str | PathLike[str]) -> TableModel:
         _check_fit(learner, encoding)
     except CaviaError as error:
         raise CaviaError(f"{path} does not describe a table: {error}") from error
-    return TableModel(learner, encoding)
+    return TableModel(learner, encoding), extra
 
 
 def _check_fit(learner: Learner, encoding: Encoding) -> None:

@@ -76,7 +76,7 @@ class Table(dict[str, np.ndarray]):
 def read_table(source: Any) -> Table:
     """The columns of a table, all of one length.
 
-    source: a .csv (or .tsv) or .parquet file, a pandas or Polars data frame, a pyarrow table, or a mapping name → values.
+    source: a .csv (or .tsv) or .parquet file, a pandas, Polars or pyarrow table, or a mapping name → values.
     Parquet needs the extra `cavia[tables]`; CSV needs nothing.
     """
     if isinstance(source, Table):
