@@ -87,7 +87,8 @@ class ContextClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each row, [rows]."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        likeliest = self.predict_proba(X).argmax(1)  # first: it says if nothing was fitted
+        return self.classes_[likeliest]
 
     def _score(self, table: Table, contexts: Contexts, weights: np.ndarray | None = None) -> float:
         truth = [level_of(value) for value in table[self.model_.encoding.target.name].tolist()]
