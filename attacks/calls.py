@@ -12,7 +12,7 @@ from beartype.door import is_bearable
 
 import cavia
 from attacks.outcomes import Case, all_finite
-from attacks.values import BY_NAME, learner, parameters_of, right_value, wrong_values
+from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, right_value, targets_of, wrong_values
 
 # Called by the library with what it has checked, or filled in by subclasses; not by users.
 HOOKS = {
@@ -72,6 +72,8 @@ def made(name: str, kind: type) -> Any:
         result.put(["a", "b"], torch.ones(2, 2))
     if isinstance(result, cavia.envs.TaskEnv):
         result.reset(result.sample_tasks(2, torch.Generator().manual_seed(0)), 1, torch.Generator().manual_seed(0))
+    if isinstance(result, cavia.ContextRegressor | cavia.ContextClassifier):
+        result.fit(inputs_of_rows(), targets_of(result))
     if isinstance(result, cavia.RunFolder):
         cavia.fit(learner(), cavia.Sine(), 1, run_dir=result.path, progress=False)
     return result

@@ -301,6 +301,6 @@ def test_damaged_descriptions_are_refused(fitted, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([kind(**QUICK | {"iterations": 60}, lr=0.01) for kind in ESTIMATORS])
 def test_scikit_learns_own_checks(estimator, check):
-    """All of them, with all rows as one group. With a group they do not apply: their tables have no column of groups, and
-    a column of measurements makes every row a group of its own. Skipped by themselves: those of the array API."""
+    """All of them, with all rows as one group. With a group they do not apply: their tables have no column of groups,
+    and a column of measurements makes every row a group of its own. Skipped by itself: that of the array API."""
     check(estimator)
