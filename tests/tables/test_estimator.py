@@ -304,3 +304,9 @@ def test_scikit_learns_own_checks(estimator, check):
     """All of them, with all rows as one group. With a group they do not apply: their tables have no column of groups,
     and a column of measurements makes every row a group of its own. Skipped by itself: that of the array API."""
     check(estimator)
+
+
+@pytest.mark.parametrize("weights", ["text", [1.0, 2.0], np.full(len(X), -1.0), np.zeros(len(X))])
+def test_wrong_weights_are_refused(fitted, weights):
+    with pytest.raises(cavia.CaviaError, match="sample_weight must be"):
+        fitted.score(X, Y, weights)

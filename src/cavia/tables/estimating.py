@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from cavia.errors import CaviaError, require_share
-from cavia.kinds import require_kind
+from cavia.errors import CaviaError, require_one_of, require_share
+from cavia.kinds import checked, require_kind
 from cavia.store.contexts import ContextStore
 from cavia.tables.conventions import BaseEstimator
 from cavia.tables.deciding import PROBLEMS
@@ -19,6 +19,7 @@ from cavia.tables.frames import (
     free_names,
     has_targets,
     is_frame,
+    row_weights,
     target_columns,
     task_column,
     with_targets,
@@ -86,6 +87,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         table = with_targets(table, columns, names)
         owners = table.names(task)
         share = require_share("validation", self.validation) if len(set(owners)) > 1 else 0.0
+        require_one_of("unknown", self.unknown, ("refuse", "start"))
         require_kind("verbose", self.verbose, bool | int)
         family = Tasks.from_table(
             table,
@@ -107,6 +109,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         kept = set(family.names)  # those that were not too small
         return self._remember(table.take(np.array([row for row, name in enumerate(owners) if name in kept])))
 
+    @checked
     def adapt(self, X: Any, y: Any, steps: int | None = None) -> Self:
         """Find the contexts of new groups from their rows. A group that is known already gets a new context.
 
@@ -114,6 +117,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         """
         return self._remember(self._known_table(X, y), steps)
 
+    @checked
     def update(self, X: Any, y: Any, steps: int | None = None) -> Self:
         """Further rows of known groups: their contexts go on from where they are."""
         table = self._known_table(X, y)
@@ -126,6 +130,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             )
         return self._remember(table, steps, self.contexts_)
 
+    @checked
     def save(self, path: str | PathLike[str], contexts: str | PathLike[str] | None = None) -> None:
         """Write the model to a file that `cavia adapt` and `cavia predict` take, the contexts to a store if asked."""
         self._require_fitted()
@@ -135,6 +140,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
                 store.put(list(self.contexts_), self.contexts_.get(self.contexts_))
 
     @classmethod
+    @checked
     def load(cls, path: str | PathLike[str], contexts: str | PathLike[str] | None = None) -> Self:
         """What `save` or `cavia fit` wrote, with the contexts of a store by `save` or `cavia adapt` if it is given."""
         model, extra = load_table_with_extra(path)
@@ -150,7 +156,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         """R² of the predictions, or the share of rows whose class is right; rows without a target are left out."""
         table = self._known_table(X, y)
         rows = np.flatnonzero(has_targets(table, self.model_.encoding.target_names))
-        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
+        weights = None if sample_weight is None else row_weights(sample_weight, table.rows)[rows]
         return self._score(table.take(rows), self.contexts_, weights)
 
     def _score(self, table: Table, contexts: Contexts, weights: np.ndarray | None = None) -> float:
@@ -189,7 +195,10 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             table = read_table(X)
         else:
             least = 2 if reset else 1
-            X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=least)
+            try:
+                X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=least)
+            except Exception as error:  # of whatever kind X is, NumPy and scikit-learn say why it is no array
+                raise CaviaError(f"X must be a data frame or an array [rows, columns]: {error}") from error
             table = array_table(X)
         return task_column(table, self.group, is_array=not is_frame(X))
 

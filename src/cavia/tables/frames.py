@@ -55,7 +55,7 @@ def target_columns(y: Any) -> tuple[dict[str, np.ndarray], bool]:
         return {str(name) if name not in (None, "") else UNNAMED: _cells(found)}, False
     try:
         values = np.asarray(y)
-    except ValueError as error:
+    except Exception as error:  # a tensor on another device, a list of lists of several lengths
         raise CaviaError(f"y must be an array, a series or a data frame: {error}") from None
     if values.ndim == 1:
         return {UNNAMED: _cells(values)}, False
@@ -90,6 +90,18 @@ def has_targets(table: Table, names: Sequence[str]) -> np.ndarray:
     for name in names:
         known &= [not is_missing(value) for value in table[name].tolist()]
     return known
+
+
+def row_weights(weights: Any, rows: int) -> np.ndarray:
+    """Weights of rows as numbers, [rows]."""
+    try:
+        found = np.asarray(weights, dtype=np.float64)
+    except Exception as error:
+        raise CaviaError(f"sample_weight must be numbers, one for each row, got {shown(weights)}") from error
+    if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+        what = f"{rows} numbers, one for each row, none below 0 and not all 0"
+        raise CaviaError(f"sample_weight must be {what}, got {shown(weights)}")
+    return found
 
 
 def free_names(table: Table, columns: dict[str, np.ndarray]) -> list[str]:
