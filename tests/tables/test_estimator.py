@@ -146,6 +146,12 @@ def test_the_target_must_not_be_an_input():
         cavia.ContextRegressor("user", **QUICK).fit(TABLE, Y)
 
 
+@pytest.mark.parametrize("labels", [np.zeros((0, 3)), np.linspace(0, 1, len(X))])
+def test_what_is_no_class_is_refused(labels):
+    with pytest.raises(cavia.CaviaError, match=r"y must be classes \[rows\]: "):
+        cavia.ContextClassifier("user", **QUICK).fit(X, labels)
+
+
 @pytest.mark.slow
 def test_scikit_learn_is_imported_at_first_use_and_named_if_it_is_not_there():
     code = """if True:

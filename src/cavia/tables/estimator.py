@@ -106,7 +106,10 @@ class ContextClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc
                 raise CaviaError(f"y must be one column of classes, got {len(columns)}")
             return columns
         if isinstance(y, np.ndarray | list | tuple):
-            y = column_or_1d(y, warn=True)
-            if y.dtype.kind != "O":
-                check_classification_targets(y)
+            try:
+                y = column_or_1d(y, warn=True)
+                if y.dtype.kind != "O":
+                    check_classification_targets(y)
+            except (TypeError, ValueError) as error:
+                raise CaviaError(f"y must be classes [rows]: {error}") from error
         return super()._targets(y)
