@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pandas
 import torch
 
 import cavia
@@ -45,7 +46,21 @@ def picture_set() -> cavia.ImageSet:
     return cavia.synthetic_glyphs(**{name: FEW[name] for name in ("train", "val", "test", "drawings")})
 
 
-def targets_of(learner: Any) -> torch.Tensor:
+def inputs_of_rows() -> Any:
+    """`rows` as a data frame without their target."""
+    return pandas.DataFrame(rows()).drop(columns="y")
+
+
+def estimator() -> cavia.ContextRegressor:
+    made = cavia.ContextRegressor("user", hidden=(4,), iterations=1)
+    return made.fit(inputs_of_rows(), rows()["y"])
+
+
+def targets_of(learner: Any) -> Any:
+    if isinstance(learner, cavia.ContextClassifier):
+        return [int(number > 3) for number in rows()["y"]]
+    if isinstance(learner, cavia.ContextRegressor):
+        return rows()["y"]
     return LABELS if getattr(learner, "loss", "") == "cross_entropy" else TARGETS
 
 
@@ -65,6 +80,14 @@ def rows() -> dict[str, list[Any]]:
 
 # What an argument of a name takes, where its annotation does not say enough. `owner.name` goes before `name`.
 BY_NAME: dict[str, Callable[[], Any]] = {
+    "X": inputs_of_rows,
+    "ContextRegressor.group": lambda: "user",
+    "ContextClassifier.group": lambda: "user",
+    **{f"{kind}.iterations": lambda: 1 for kind in ("ContextRegressor", "ContextClassifier")},
+    "estimator": estimator,
+    "few_shot_score.y": lambda: rows()["y"],
+    "save.contexts": lambda: None,
+    "load.contexts": lambda: None,
     "loss": lambda: "mse",
     "ProtoNets.loss": lambda: "cross_entropy",
     "MatchingNets.loss": lambda: "cross_entropy",

@@ -38,6 +38,8 @@ from .pictures.glyphs import synthetic_glyphs as synthetic_glyphs
 from .pictures.images import ImageSet as ImageSet
 from .published.models import pretrained as pretrained
 from .store.contexts import ContextStore as ContextStore
+from .tables.estimator import ContextClassifier as ContextClassifier, ContextRegressor as ContextRegressor
+from .tables.few_shot import few_shot_score as few_shot_score
 from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
 from .tasks.sine import Sine as Sine

@@ -76,6 +76,7 @@ class Category:
 
     @classmethod
     def fit(cls, table: Table, name: str, rows: np.ndarray, is_target: bool = False) -> "Category":
+        rows = np.ones(table.rows, dtype=bool) if is_target else rows  # which classes there are is no secret of a split
         found = {label for label, counts in zip(labels(table[name]), rows, strict=True) if counts}
         levels = sorted({NO_VALUE if label is None else label for label in found if not (is_target and label is None)})
         if len(levels) > MOST_LEVELS:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, require_at_least
 from cavia.evaluation.evaluate import Evaluation, evaluate, half_width
+from cavia.kinds import require_kind
 from cavia.learners.gradient import CAVIA
 from cavia.machine import require_memory
 from cavia.models.mlp import MLP
@@ -71,7 +72,21 @@ class FittedTable:
         return f"{most} points" if least == most else f"{least} to {most} points"
 
 
-def fit_table(
+def fit_table(family: Tasks, *, seed: int = 0, **settings: Any) -> FittedTable:
+    """Train CAVIA on tasks of a table, and judge it on its test tasks. Other arguments are those of `train_table`."""
+    encoding = family.encoding
+    assert encoding is not None  # from_table made it
+    if not family.members["test"].numel():
+        raise CaviaError(f"no task with at least 2 rows is left for the test (of {len(family.names)} tasks)")
+    model, result = train_table(family, seed=seed, **settings)
+    metrics: list[Any] = (
+        ["accuracy"] if encoding.is_classification else [_squared_error(i) for i in range(encoding.outputs)]
+    )
+    evaluations = evaluate(model.learner, family, tasks=len(family.splits["test"]), seed=seed, metric=metrics)
+    return FittedTable(model, family, result, evaluations)
+
+
+def train_table(
     family: Tasks,
     *,
     hidden: Sequence[int] = (64, 64),
@@ -84,18 +99,20 @@ def fit_table(
     seed: int = 0,
     run_dir: RunFolder | None = None,
     progress: bool | Show = True,
-) -> FittedTable:
-    """Train CAVIA on tasks of a table, from `cavia.Tasks.from_table`.
+) -> tuple[TableModel, FitResult]:
+    """Train CAVIA on tasks of a table, from `cavia.Tasks.from_table`; validation tasks choose the best model.
 
     The other arguments are those of `cavia.MLP`, `cavia.CAVIA` and `cavia.fit`.
     """
     encoding = family.encoding
     assert encoding is not None  # from_table made it
-    if not family.members["test"].numel():
-        raise CaviaError(f"no task with at least 2 rows is left for the test (of {len(family.names)} tasks)")
-    _check_memory(family, encoding, tuple(hidden), context, inner_steps, tasks_per_batch)
+    sizes = {"context": context, "inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
+    for name, value in sizes.items():
+        require_at_least(name, value, 1)
+    require_kind("hidden", hidden, Sequence[int])
+    _check_memory(family, encoding, tuple(hidden), **sizes)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(require_at_least("seed", seed, 0))
         network = MLP(encoding.width, encoding.outputs, hidden, context)
     learner = CAVIA(network, encoding.loss, inner_lr, inner_steps)
     result = fit(
@@ -110,11 +127,7 @@ def fit_table(
         run_dir=run_dir,
         progress=progress,
     )
-    metrics: list[Any] = (
-        ["accuracy"] if encoding.is_classification else [_squared_error(i) for i in range(encoding.outputs)]
-    )
-    evaluations = evaluate(learner, family, tasks=len(family.splits["test"]), seed=seed, metric=metrics)
-    return FittedTable(TableModel(learner, encoding), family, result, evaluations)
+    return TableModel(learner, encoding), result
 
 
 def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,23 +1,42 @@
 """A learner for tables, trained, saved with its encoding, and used on new rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, require_one_of
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.saving import load_with_extra, save
-from cavia.store.contexts import ContextStore
 from cavia.tables.encoding import Encoding
 from cavia.tables.reading import Table, read_table
 from cavia.tables.tasks import grouped
 
 POINTS_AT_A_TIME = 2**16  # padded points in one batch of tasks, to bound memory
+
+
+class Contexts(Protocol):
+    """The contexts of tasks by name: a `cavia.ContextStore`, or `KnownTasks` in memory."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def get(self, ids: Iterable[str]) -> Adapted: ...
+
+
+class KnownTasks(dict[str, Tensor]):
+    """Contexts in memory, name → [C]."""
+
+    def put(self, names: Sequence[str], adapted: Adapted) -> None:
+        """Keep the contexts of T tasks, in place of those that these names had."""
+        self.update(zip(names, adapted.context, strict=True))
+
+    def get(self, ids: Iterable[str]) -> Adapted:  # type: ignore[override]  # of several, as in a store
+        """These T tasks, in this order."""
+        return Adapted.of({CONTEXT: torch.stack([self[name] for name in ids])})
 
 
 @dataclass(frozen=True)
@@ -27,14 +46,17 @@ class TableModel:
     learner: Learner
     encoding: Encoding
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write both to one file."""
-        save(self.learner, path, {"table": self.encoding.as_json()})
+    def save(self, path: str | PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
+        """Write both to one file, with more JSON values by name if there are any."""
+        save(self.learner, path, {"table": self.encoding.as_json(), **(extra or {})})
 
-    def adapt(self, source: Any, steps: int | None = None) -> tuple[list[str], Adapted, int]:
+    def adapt(
+        self, source: Any, steps: int | None = None, start: Contexts | None = None
+    ) -> tuple[list[str], Adapted, int]:
         """Every task of the table, adapted on all its rows: names, what adapted, rows left out.
 
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
+        start:  the contexts to go on from, one for each task; by default all begin where the learner does.
         """
         table = read_table(source)
         owners = table.names(self.encoding.task)
@@ -50,8 +72,10 @@ class TableModel:
                 f"{', '.join(map(repr, self.encoding.target_names))} to adapt on: {', '.join(map(repr, empty[:5]))}"
             )
         parts: list[tuple[Tensor, Adapted]] = []
+        begin = None if start is None else start.get(groups)
         for chosen, rows, mask in _padded(list(groups.values())):
-            parts.append((chosen, self.learner.adapt(x[rows], y[rows], mask, steps)))
+            own = None if begin is None else begin[chosen]
+            parts.append((chosen, self.learner.adapt(x[rows], y[rows], mask, steps, own)))
         back = torch.cat([chosen for chosen, _ in parts]).argsort()
         adapted = Adapted.cat([part for _, part in parts])[back]
         wrong = (~adapted.context.isfinite().all(1)).nonzero()
@@ -62,16 +86,20 @@ class TableModel:
             )
         return list(groups), adapted, int((~known).sum())
 
+    def predict(self, source: Any, store: Contexts, unknown: str = "refuse") -> tuple[Table, dict[str, list[Any]], int]:
+        """The table, target → a prediction for each row, and how many rows are of tasks without a context."""
+        table = read_table(source)
+        outputs, strangers = self.outputs(table, store, unknown)
+        return table, self.encoding.decode(outputs), strangers
+
     @torch.no_grad()
-    def predict(
-        self, source: Any, store: ContextStore, unknown: str = "refuse"
-    ) -> tuple[Table, dict[str, list[Any]], int]:
-        """The table, target → a prediction for each row, and how many rows are of tasks without a context.
+    def outputs(self, table: Table, store: Contexts, unknown: str = "refuse") -> tuple[Tensor, int]:
+        """What the network says of each row, [rows, outputs], and how many rows are of tasks without a context.
 
         store:   the contexts of tasks by name.
         unknown: "refuse" tasks that have no context, or predict them from the "start", before adaptation.
         """
-        table = read_table(source)
+        require_one_of("unknown", unknown, ("refuse", "start"))
         x = self.encoding.encode_inputs(table)
         groups = grouped(table.names(self.encoding.task))
         strangers = [name for name in groups if name not in store]
@@ -82,7 +110,7 @@ class TableModel:
                 "unknown='start'"
             )
         if not groups:
-            return table, {name: [] for name in self.encoding.target_names}, 0
+            return torch.zeros(0, self.encoding.outputs), 0
         start = self.learner.adapt(x[:1, None], self.encoding.empty_targets(1), steps=0).context[0]
         context = start.repeat(len(groups), 1)  # [T, C]
         missing = set(strangers)
@@ -98,11 +126,16 @@ class TableModel:
             raise CaviaError(
                 f"{table.place(int(wrong[0]))}: the prediction is not finite: its inputs are too far from training"
             )
-        return table, self.encoding.decode(predictions), sum(len(groups[name]) for name in strangers)
+        return predictions, sum(len(groups[name]) for name in strangers)
 
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:
     """What `TableModel.save` wrote."""
+    return load_table_with_extra(path)[0]
+
+
+def load_table_with_extra(path: str | PathLike[str]) -> tuple[TableModel, dict[str, Any]]:
+    """What `TableModel.save` wrote, and all JSON values by name."""
     learner, extra = load_with_extra(path)
     if "table" not in extra:
         raise CaviaError(f"{path} was not trained on a table; `cavia fit table.csv --task … --target …` does that")
@@ -111,7 +144,7 @@ def load_table_model(path: str | PathLike[str]) -> TableModel:
         _check_fit(learner, encoding)
     except CaviaError as error:
         raise CaviaError(f"{path} does not describe a table: {error}") from error
-    return TableModel(learner, encoding)
+    return TableModel(learner, encoding), extra
 
 
 def _check_fit(learner: Learner, encoding: Encoding) -> None:

@@ -58,6 +58,11 @@ class Table(dict[str, np.ndarray]):
             )
         return self[name]
 
+    def take(self, rows: np.ndarray) -> "Table":
+        """Some of the rows, by number [n]."""
+        lines = None if self.lines is None else [self.lines[row] for row in rows]
+        return Table({name: values[rows] for name, values in self.items()}, self.where, lines, self.declared)
+
     def names(self, name: str) -> list[str]:
         """A column of names as text; whole numbers without a point. A missing name is an error with its row."""
         values = self.column(name).tolist()
@@ -71,7 +76,7 @@ class Table(dict[str, np.ndarray]):
 def read_table(source: Any) -> Table:
     """The columns of a table, all of one length.
 
-    source: a .csv (or .tsv) or .parquet file, a pandas data frame, a pyarrow table, or a mapping name → values.
+    source: a .csv (or .tsv) or .parquet file, a pandas, Polars or pyarrow table, or a mapping name → values.
     Parquet needs the extra `cavia[tables]`; CSV needs nothing.
     """
     if isinstance(source, Table):
@@ -82,6 +87,9 @@ def read_table(source: Any) -> Table:
     if hasattr(source, "column_names") and hasattr(source, "column"):  # pyarrow
         pairs = [(name, _of_arrow(name, source.column(i))) for i, name in enumerate(source.column_names)]
         declared = [name for i, name in enumerate(source.column_names) if _is_dictionary(source.column(i).type)]
+    elif hasattr(source, "get_columns") and hasattr(source, "lazy"):  # Polars
+        pairs = [(column.name, _of_polars(column)) for column in source.get_columns()]
+        declared = [column.name for column in source.get_columns() if _is_enumerated(column.dtype)]
     elif hasattr(source, "columns") and hasattr(source, "iloc"):  # pandas
         series = [(name, source.iloc[:, i]) for i, name in enumerate(source.columns)]
         pairs = [(name, _of_series(values)) for name, values in series]
@@ -199,6 +207,16 @@ def _of_series(values: Any) -> Any:
     """A pandas column as an array, None where a value is missing."""
     is_plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf"
     return values.to_numpy() if is_plain else values.to_numpy(dtype=object, na_value=None)
+
+
+def _of_polars(values: Any) -> Any:
+    """A Polars column as an array, or a list with None where a value is missing."""
+    is_plain = (values.dtype.is_integer() or values.dtype.is_float()) and not values.null_count()
+    return values.to_numpy() if is_plain else values.to_list()
+
+
+def _is_enumerated(kind: Any) -> bool:
+    return str(kind).startswith(("Categorical", "Enum"))
 
 
 def _is_category(values: Any) -> bool:

@@ -1,0 +1,24 @@
+"""scikit-learn's base classes, or stand-ins that say what is missing: `from cavia import *` does without them."""
+
+from typing import Any
+
+from cavia.errors import CaviaError
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+except ImportError:
+
+    class BaseEstimator:  # type: ignore[no-redef]
+        """No estimator can be made."""
+
+        def __new__(cls, *_: Any, **__: Any) -> "BaseEstimator":
+            raise CaviaError(f"{cls.__name__} needs scikit-learn: pip install 'cavia[sklearn]'")
+
+    class ClassifierMixin:  # type: ignore[no-redef]
+        """Nothing."""
+
+    class RegressorMixin:  # type: ignore[no-redef]
+        """Nothing."""
+
+
+__all__ = ["BaseEstimator", "ClassifierMixin", "RegressorMixin"]
