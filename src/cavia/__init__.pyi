@@ -29,6 +29,7 @@ from .models.condition import condition as condition
 from .models.conditioned import Conditioned as Conditioned
 from .models.context_layers import Concat as Concat, FiLM as FiLM
 from .models.convnet import ConvNet as ConvNet
+from .models.flow import Flow as Flow
 from .models.mlp import MLP as MLP
 from .models.policy import CategoricalPolicy as CategoricalPolicy, GaussianPolicy as GaussianPolicy
 from .pictures.completion import Completion as Completion
@@ -42,6 +43,12 @@ from .tables.estimator import ContextClassifier as ContextClassifier, ContextReg
 from .tables.few_shot import few_shot_score as few_shot_score
 from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
+from .tasks.dynamics import (
+    Dynamics as Dynamics,
+    Glycolysis as Glycolysis,
+    LotkaVolterra as LotkaVolterra,
+    Selkov as Selkov,
+)
 from .tasks.sine import Sine as Sine
 from .training.adam import Adam as Adam
 from .training.checkpoint import RunFolder as RunFolder
