@@ -1,5 +1,6 @@
 """Dynamical systems: a task is a system with parameters of its own, a point is one of its trajectories."""
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, shown
 from cavia.kinds import checked
 from cavia.machine import require_memory
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
 from cavia.tasks.integrating import rk4
+from cavia.tasks.points import Array, as_tensor
 
 LAST_SEED = 2**31 - 1  # of NumPy's generator, from which the benchmark's test trajectories count down
 VALIDATION_SEED = 10_000  # from which our validation trajectories count up
@@ -78,38 +80,61 @@ class Dynamics(TaskFamily):
                 raise CaviaError(
                     f"a training system has {self.trajectories} trajectories, got support={support} and query={query}"
                 )
-            states = _simulated(type(self), tuple(self.systems["train"]), self._seeds("known", self.trajectories))
+            states = self._states(parameters, _seeds("known", self.trajectories))
             order = torch.stack([torch.randperm(self.trajectories, generator=generator) for _ in range(tasks)])
-            points = order[:, :support], order[:, order.shape[1] - query :]  # apart, if there are enough
-            pools = states[which.unsqueeze(1), points[0]], states[which.unsqueeze(1), points[1]]
+            chosen = order[:, :support], order[:, self.trajectories - query :]  # apart, if there are enough
+            pools = [states[which.unsqueeze(1), one] for one in chosen]
         else:
             kind = "known" if self.known or split == "test" else "val"
-            systems = tuple(map(tuple, parameters.tolist()))
-            pools = (
-                _simulated(type(self), systems, self._seeds(kind, support))[which],
-                _simulated(type(self), systems, self._seeds("test" if split == "test" else "val query", query))[which],
-            )
-        window = self.query_window if split == "train" else None
-        return TaskBatch(
-            *self._windows(pools[0], self.support_window),
-            *self._windows(pools[1], window),
-            attributes=dict(zip(self.names, parameters[which].float().unbind(-1), strict=True)),
+            kinds = ((kind, support), ("test query" if split == "test" else "val query", query))
+            pools = [self._states(parameters, _seeds(*one))[which] for one in kinds]
+        return self._batch(parameters[which], *pools, self.query_window if split == "train" else None)
+
+    @checked
+    def of(self, parameters: Array, support: int, query: int, generator: torch.Generator) -> TaskBatch:
+        """Systems with parameters of your choice, [T, P], and new trajectories of each; the query is always whole."""
+        parameters = as_tensor("parameters", parameters).double()
+        if parameters.ndim != 2 or parameters.shape[1] != len(self.names) or not parameters.isfinite().all():
+            names = ", ".join(self.names)
+            raise CaviaError(f"parameters must be finite [T, {len(self.names)}] ({names}), got {shown(parameters)}")
+        for name, value in (("support", support), ("query", query)):
+            require_at_least(name, value, 1, MOST)
+        sizes = len(parameters), support + query, len(self.ranges)
+        require_memory(
+            8 * math.prod(sizes) * self.steps, f"{len(parameters)} systems of {support + query} trajectories"
         )
+        start = torch.rand(sizes, generator=generator, dtype=torch.float64)
+        states = self.simulate(parameters, self._scaled(start))
+        return self._batch(parameters, states[:, :support], states[:, support:], None)
+
+    @classmethod
+    def simulate(cls, parameters: Tensor, start: Tensor) -> Tensor:
+        """Trajectories of systems with these parameters [T, P] from states [T, N, D] on: [T, N, 1 + steps, D]."""
+        times = cls.dt * torch.arange(1, cls.steps + 1, dtype=torch.float64).expand(*start.shape[:2], -1)
+        of_each = parameters.double().unsqueeze(1)
+        states = rk4(lambda state: cls.derivative(state, of_each), start.double(), times, cls.substeps)
+        return torch.stack([start, *states], 2).float()
+
+    @classmethod
+    def _scaled(cls, share: Tensor) -> Tensor:
+        """Initial states [..., D] from numbers between 0 and 1."""
+        low, high = torch.tensor(cls.ranges, dtype=torch.float64).unbind(-1)
+        return low + share * (high - low)
+
+    @classmethod
+    def _states(cls, parameters: Tensor, seeds: tuple[int, ...]) -> Tensor:
+        """Of all systems with these parameters [S, P]: [S, seeds, 1 + steps, D]."""
+        return _simulated(cls, tuple(map(tuple, parameters.tolist())), seeds)
+
+    def _batch(self, parameters: Tensor, support: Tensor, query: Tensor, window: int | None) -> TaskBatch:
+        attributes = dict(zip(self.names, parameters.float().unbind(-1), strict=True))
+        support_points, query_points = self._windows(support, self.support_window), self._windows(query, window)
+        return TaskBatch(*support_points, *query_points, attributes=attributes)
 
     @staticmethod
     def _permutations(systems: int, tasks: int, generator: torch.Generator) -> Tensor:
         rounds = [torch.randperm(systems, generator=generator) for _ in range(-(-tasks // systems))]
         return torch.cat(rounds)[:tasks]
-
-    def _seeds(self, kind: str, count: int) -> tuple[int, ...]:
-        """NumPy's seeds of so many initial states."""
-        start, sign = {
-            "known": (0, 1),
-            "test": (LAST_SEED, -1),
-            "val": (VALIDATION_SEED, 1),
-            "val query": (VALIDATION_SEED + MOST, 1),
-        }[kind]
-        return tuple(start + sign * i for i in range(count))
 
     def _windows(self, states: Tensor, length: int | None) -> tuple[dict[str, Tensor], Tensor]:
         """x and y of trajectories [T, N, 1 + steps, D], cut into windows of so many times."""
@@ -120,16 +145,23 @@ class Dynamics(TaskFamily):
         return x, windows[..., 1:, :].contiguous()
 
 
+def _seeds(kind: str, count: int) -> tuple[int, ...]:
+    """NumPy's seeds of so many initial states."""
+    start, sign = {
+        "known": (0, 1),
+        "test query": (LAST_SEED, -1),
+        "val": (VALIDATION_SEED, 1),
+        "val query": (VALIDATION_SEED + MOST, 1),
+    }[kind]
+    return tuple(start + sign * i for i in range(count))
+
+
 @lru_cache(maxsize=64)
 def _simulated(kind: type[Dynamics], systems: tuple[tuple[float, ...], ...], seeds: tuple[int, ...]) -> Tensor:
     """The trajectories of each system from the initial states of these seeds: [systems, seeds, 1 + steps, D]."""
-    low, high = np.array(kind.ranges).T
-    drawn = np.stack([np.random.RandomState(seed).random_sample(len(low)) for seed in seeds])
-    start = torch.from_numpy(low + drawn * (high - low)).expand(len(systems), -1, -1)
-    parameters = torch.tensor(systems, dtype=torch.float64).unsqueeze(1)
-    times = kind.dt * torch.arange(1, kind.steps + 1, dtype=torch.float64).expand(*start.shape[:2], -1)
-    states = rk4(lambda state: kind.derivative(state, parameters), start, times, kind.substeps)
-    return torch.stack([start, *states], 2).float()
+    drawn = np.stack([np.random.RandomState(seed).random_sample(len(kind.ranges)) for seed in seeds])
+    start = kind._scaled(torch.from_numpy(drawn)).expand(len(systems), -1, -1)
+    return kind.simulate(torch.tensor(systems, dtype=torch.float64), start)
 
 
 def _grid(*values: tuple[float, ...]) -> list[tuple[float, ...]]:
