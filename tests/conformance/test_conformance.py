@@ -43,6 +43,8 @@ LEARNERS = {
     "MetaSGD": lambda: (cavia.MetaSGD(mlp(), "mse"), sines()),
     "CaviaMAML": lambda: (cavia.CaviaMAML(mlp(), "mse"), sines()),
     "Reptile": lambda: (cavia.Reptile(mlp(), "mse", inner_steps=2), sines()),
+    "MAMLPlusPlus": lambda: (cavia.MAMLPlusPlus(mlp(), "mse", inner_steps=2), sines()),
+    "ImplicitMAML": lambda: (cavia.ImplicitMAML(mlp(), "mse"), sines()),
     "GaussNewton": lambda: (cavia.GaussNewton(mlp(), "mse"), sines()),
     "CNP": lambda: (cavia.CNP(mlp(), "mse", inputs=1, outputs=1, encoder=(5,)), sines()),
     "ProtoNets": lambda: (cavia.ProtoNets(mlp(context=0, outputs=4), ways=2), classes()),

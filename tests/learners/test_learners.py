@@ -14,6 +14,8 @@ LEARNERS = {
     "Meta-SGD on context": lambda model, loss="mse": cavia.MetaSGD(model, loss, inner_lr=0.5, adapts="context"),
     "Reptile": lambda model, loss="mse": cavia.Reptile(model, loss, inner_steps=2),
     "CAVIA+MAML": lambda model, loss="mse": cavia.CaviaMAML(model, loss),
+    "MAML++": lambda model, loss="mse": cavia.MAMLPlusPlus(model, loss, inner_steps=2),
+    "iMAML": lambda model, loss="mse": cavia.ImplicitMAML(model, loss),
     "Gauss–Newton": lambda model, loss="mse": cavia.GaussNewton(model, loss),
 }
 each_learner = pytest.mark.parametrize("name", LEARNERS)

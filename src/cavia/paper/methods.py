@@ -7,9 +7,12 @@ from typing import Any
 
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
-from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD
+from cavia.learners.gradient import CAVIA, MAML
+from cavia.learners.implicit import ImplicitMAML
+from cavia.learners.maml_plus_plus import MAMLPlusPlus
 from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.reptile import Reptile
+from cavia.learners.variants import ANIL, CaviaMAML, MetaSGD
 from cavia.models.base import ContextModel
 
 
@@ -19,12 +22,14 @@ class Method:
 
     context: the model has context parameters that adapt; otherwise they are extra inputs, or none.
     head:    the model has a layer for the classes; otherwise the method classifies its features.
+    walks:   it needs many inner steps, more than the experiment's other methods.
     """
 
     learner: Callable[..., Learner]
     arguments: dict[str, Any] = field(default_factory=dict)
     context: bool = False
     head: bool = True
+    walks: bool = False
 
     def __call__(self, model: ContextModel, loss: str, **offered: Any) -> Learner:
         """A new learner around the model, with those of the offered arguments that its constructor takes."""
@@ -40,7 +45,9 @@ METHODS: dict[str, Method] = {
     "MAML (first order)": Method(MAML, {"first_order": True}),
     "ANIL": Method(ANIL),
     "Meta-SGD": Method(MetaSGD),
-    "Reptile": Method(Reptile),
+    "Reptile": Method(Reptile, walks=True),
+    "MAML++": Method(MAMLPlusPlus, {"anneal": 1000}),
+    "iMAML": Method(ImplicitMAML, walks=True),
     "CAVIA + MAML": Method(CaviaMAML, context=True),
     "CNP": Method(CNP),
     "ProtoNets": Method(ProtoNets, head=False),
