@@ -19,6 +19,7 @@ from .learners.metric import MatchingNets as MatchingNets, ProtoNets as ProtoNet
 from .learners.newton import GaussNewton as GaussNewton
 from .learners.reptile import Reptile as Reptile
 from .learners.saving import load as load
+from .learners.step_rates import StepwiseCAVIA as StepwiseCAVIA
 from .learners.variants import ANIL as ANIL, CaviaMAML as CaviaMAML, MetaSGD as MetaSGD
 from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis

@@ -12,6 +12,7 @@ from cavia.evaluation.evaluate import evaluate
 from cavia.evaluation.probes import contexts, held_out_r2
 from cavia.learners.base import Learner
 from cavia.learners.newton import GaussNewton
+from cavia.learners.step_rates import StepwiseCAVIA
 from cavia.models.flow import Flow
 from cavia.paper.experiment import Cell, Data, Settings
 from cavia.tasks.batch import TaskBatch, seeded_generator
@@ -29,6 +30,7 @@ class Kind:
     support:    known trajectories in a training batch; one number is drawn for each.
     query:      trajectories that it is trained on.
     damping:    of the Gauss–Newton steps, at the start.
+    inner_lr:   of CAVIA's steps, at the start.
     iterations: of each method: first on single transitions, then on whole trajectories.
     limits:     of the claim on errors in-domain and adapted.
     told:       of the claims on what the context tells: R² above this.
@@ -40,6 +42,7 @@ class Kind:
     support: tuple[int, ...]
     query: int
     damping: float
+    inner_lr: float
     iterations: Mapping[str, tuple[int, int]]
     limits: tuple[float, float]
     told: float
@@ -53,7 +56,8 @@ KINDS = {
         support=(1, 2, 4),
         query=4,
         damping=0.01,
-        iterations={NEWTON: (3000, 3000), CAVIA: (600, 600)},
+        inner_lr=100.0,
+        iterations={NEWTON: (2000, 2000), CAVIA: (600, 600)},
         limits=(2.5e-5, 5e-5),
         told=0.99,
     ),
@@ -64,6 +68,7 @@ KINDS = {
         support=(1, 2, 8),
         query=8,
         damping=0.01,
+        inner_lr=100.0,
         iterations={NEWTON: (2000, 2000), CAVIA: (300, 300)},
         limits=(3.3e-4, 2.8e-4),
         told=0.9,
@@ -110,6 +115,8 @@ def learner(settings: DynamicsSettings, cell: Cell, family: Dynamics) -> Learner
     kind = KINDS[cell["systems"]]
     centre, scale = _sizes(kind.family)
     model = Flow(len(family.ranges), settings.hidden, kind.context, centre, scale, kind.tempo)
+    if cell["method"] == CAVIA:
+        return StepwiseCAVIA(model, "mse", kind.inner_lr, settings.gradient_steps)
     return GaussNewton(model, damping=kind.damping, inner_steps=settings.newton_steps)
 
 
