@@ -46,6 +46,7 @@ from .tasks.dynamics import (
     Glycolysis as Glycolysis,
     LotkaVolterra as LotkaVolterra,
     Selkov as Selkov,
+    windows as windows,
 )
 from .tasks.sine import Sine as Sine
 from .training.adam import Adam as Adam

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of, shown
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive, shown
 from cavia.kinds import checked
 from cavia.machine import require_memory
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
@@ -43,6 +43,9 @@ class Dynamics(TaskFamily):
     known: bool = False
     support_window: int | None = None
     query_window: int | None = None
+
+    support = 1
+    query = 3
 
     names: ClassVar[tuple[str, ...]]  # of the parameters that differ between systems
     systems: ClassVar[Systems]  # split → parameters of its systems
@@ -128,21 +131,35 @@ class Dynamics(TaskFamily):
 
     def _batch(self, parameters: Tensor, support: Tensor, query: Tensor, window: int | None) -> TaskBatch:
         attributes = dict(zip(self.names, parameters.float().unbind(-1), strict=True))
-        support_points, query_points = self._windows(support, self.support_window), self._windows(query, window)
-        return TaskBatch(*support_points, *query_points, attributes=attributes)
+        known, asked = windows(support, self.dt, self.support_window), windows(query, self.dt, window)
+        return TaskBatch(*known, *asked, attributes=attributes)
 
     @staticmethod
     def _permutations(systems: int, tasks: int, generator: torch.Generator) -> Tensor:
         rounds = [torch.randperm(systems, generator=generator) for _ in range(-(-tasks // systems))]
         return torch.cat(rounds)[:tasks]
 
-    def _windows(self, states: Tensor, length: int | None) -> tuple[dict[str, Tensor], Tensor]:
-        """x and y of trajectories [T, N, 1 + steps, D], cut into windows of so many times."""
-        length = self.steps if length is None else length
-        windows = states.unfold(2, 1 + length, 1).transpose(-1, -2)  # [T, N, W, 1 + length, D]
-        times = self.dt * torch.arange(1, length + 1, device=states.device, dtype=torch.float32)
-        x = {"state": windows[..., 0, :].contiguous(), "times": times.expand(*windows.shape[:3], -1).contiguous()}
-        return x, windows[..., 1:, :].contiguous()
+
+@checked
+def windows(states: Array, dt: float, length: int | None = None) -> tuple[dict[str, Tensor], Tensor]:
+    """x and y of trajectories [T, N, 1 + steps, D], whose states are `dt` apart, for a `cavia.Flow`.
+
+    length: cut into windows of so many times, one from every state on that has as many after it; None: whole, W = 1.
+    Returns {"state": [T, N, W, D], "times": [T, N, W, length]} and the states at these times, [T, N, W, length, D].
+
+    >>> x, y = windows(torch.rand(3, 4, 20, 2), dt=0.5, length=1)
+    >>> x["state"].shape, x["times"].shape, y.shape
+    (torch.Size([3, 4, 19, 2]), torch.Size([3, 4, 19, 1]), torch.Size([3, 4, 19, 1, 2]))
+    """
+    states = as_tensor("states", states)
+    if states.ndim != 4 or states.shape[2] < 2 or not states.is_floating_point():
+        raise CaviaError(f"states must be floating-point [T, N, 2 or more, D], got {shown(states)}")
+    steps = states.shape[2] - 1
+    length = steps if length is None else require_at_least("length", length, 1, steps)
+    cut = states.unfold(2, 1 + length, 1).transpose(-1, -2)  # [T, N, W, 1 + length, D]
+    times = require_positive("dt", dt) * torch.arange(1, length + 1, device=states.device, dtype=states.dtype)
+    x = {"state": cut[..., 0, :].contiguous(), "times": times.expand(*cut.shape[:3], -1).contiguous()}
+    return x, cut[..., 1:, :].contiguous()
 
 
 def _seeds(kind: str, count: int) -> tuple[int, ...]:
