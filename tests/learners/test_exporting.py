@@ -122,7 +122,7 @@ def test_points_that_nobody_can_guess_need_an_example(tmp_path):
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(cavia.CaviaError, match=r"export needs onnxscript: pip install 'cavia\[onnx\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"export needs onnxscript: pip install 'cavia-torch\[onnx\]'"):
         cavia.CAVIA(cavia.MLP(1, 1), "mse").export(tmp_path / "model.onnx")
 
 

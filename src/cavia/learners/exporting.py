@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cavia.compiler.compiling import is_compiling
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, missing_package, require_at_least
 from cavia.learners.adapted import CONTEXT
 from cavia.learners.base import Learner
 from cavia.learners.decompositions import table
@@ -57,7 +57,7 @@ def _require_packages() -> None:
         try:
             import_module(name)
         except ImportError as error:
-            raise CaviaError(f"export needs {name}: pip install 'cavia[onnx]'") from error
+            raise missing_package("export", name, "onnx") from error
 
 
 @contextmanager
