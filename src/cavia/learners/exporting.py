@@ -63,15 +63,17 @@ def _require_packages() -> None:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without the exporter's warnings, which are about packages and its own code."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 def _outputs(learner: Learner, points: Points, steps: int) -> dict[str, Tensor]:
@@ -136,6 +138,10 @@ def _looped(one: Any) -> Any:
 
     body, weights = one.graph, list(one.graph.initializer)
     del body.initializer[:]  # they stay outside, once for all tasks
+    for weight in weights:  # without steps, a task's context is one of them
+        if weight.name in {value.name for value in body.output}:
+            body.node.append(helper.make_node("Identity", [f"{weight.name}_given"], [weight.name]))
+            weight.name = f"{weight.name}_given"
     outside = []
     for value in (*body.input, *body.output):
         many = copy.deepcopy(value)
