@@ -1,4 +1,4 @@
-"""python docs/pictures/snap.py: docs/pictures/snap.gif, curves that a published model never saw, snapping to ten points.
+"""python docs/pictures/snap.py: snap.gif, a published model's prediction snapping to ten points of new curves.
 
 Each frame between "before" and "after" has the context on its way along the one gradient step.
 """
