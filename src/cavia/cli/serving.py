@@ -1,0 +1,56 @@
+"""A trained model behind HTTP."""
+
+import argparse
+from typing import Any
+
+from cavia.cli.arguments import a_path, at_least
+from cavia.cli.models import MODEL
+from cavia.cli.store import a_store
+from cavia.errors import CaviaError
+
+
+def add_serve_command(commands: Any) -> None:
+    """`cavia serve`, as a subcommand of a parser."""
+    serve = commands.add_parser("serve", help="answer requests over HTTP with a trained model", allow_abbrev=False)
+    serve.add_argument("model", type=a_path, help=f"a file by `cavia fit`, {MODEL}")
+    serve.add_argument(
+        "--store",
+        type=a_store,
+        help="the file or postgresql:// URL of contexts, made if it is not there (default: they end with the server)",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="the address; others than this machine's need --token-file")
+    serve.add_argument("--port", type=at_least(0, 65535), default=8000, help="0: any that is free (default: 8000)")
+    serve.add_argument("--token-file", type=a_path, help="a file with the token that every request must send")
+    serve.add_argument(
+        "--batch-ms",
+        type=at_least(0, 1000),
+        default=2,
+        help="how long a request waits for others to be answered with; 0: one by one (default: 2)",
+    )
+    serve.set_defaults(action=_serve)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        import fastapi
+        import prometheus_client
+        import uvicorn
+    except ImportError as error:
+        raise CaviaError(f"cavia serve needs {error.name}: pip install 'cavia[serve]'") from error
+    del fastapi, prometheus_client, uvicorn
+    from cavia.serving.app import make_app
+    from cavia.serving.limits import Limits
+    from cavia.serving.opening import opened
+    from cavia.serving.running import bound, run
+    from cavia.serving.tokens import is_loopback, read_token
+
+    token = read_token(options.token_file) if options.token_file else None
+    if token is None and not is_loopback(options.host):
+        raise CaviaError(f"--host {options.host} can be reached from other machines: give --token-file")
+    limits = Limits()
+    listening = bound(options.host, options.port)
+    with listening, opened(options.model, options.store, limits) as (service, reader):
+        service.calls.warm()
+        app = make_app(service, reader, token, options.batch_ms / 1000)
+        host, port = listening.getsockname()[:2]
+        run(app, listening, lambda: print(f"http://{host}:{port}", flush=True))

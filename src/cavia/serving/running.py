@@ -1,0 +1,64 @@
+"""A service at an address, until it is told to stop."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+from cavia.errors import CaviaError
+
+DRAINING = 30  # seconds that requests have to end in
+
+
+class Server(uvicorn.Server):
+    """Ends at SIGTERM and Ctrl-C, when the requests that it has are answered; at a second one, at once."""
+
+    stopped_by: int | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {one: signal.signal(one, self._stop) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _stop(self, number: int, _: object) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit, self.stopped_by = True, number
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket at the address."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CaviaError(f"cannot listen at --host {host}: {error.strerror or error}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise CaviaError(f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another") from error
+    return made
+
+
+def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> int | None:
+    """Serve until a signal comes; which one."""
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=DRAINING,
+        lifespan="on",
+    )
+    server = Server(config)
+    started()
+    server.run([listening])
+    return server.stopped_by
