@@ -1,9 +1,10 @@
 """A trained model behind HTTP."""
 
 import argparse
+from importlib import import_module
 from typing import Any
 
-from cavia.cli.arguments import a_path, at_least
+from cavia.cli.arguments import a_path, at_least, positive, shown_text
 from cavia.cli.models import MODEL
 from cavia.cli.store import a_store
 from cavia.errors import CaviaError
@@ -18,7 +19,7 @@ def add_serve_command(commands: Any) -> None:
         type=a_store,
         help="the file or postgresql:// URL of contexts, made if it is not there (default: they end with the server)",
     )
-    serve.add_argument("--host", default="127.0.0.1", help="the address; others than this machine's need --token-file")
+    serve.add_argument("--host", default="127.0.0.1", help="the address; other than this machine's need --token-file")
     serve.add_argument("--port", type=at_least(0, 65535), default=8000, help="0: any that is free (default: 8000)")
     serve.add_argument("--token-file", type=a_path, help="a file with the token that every request must send")
     serve.add_argument(
@@ -27,30 +28,42 @@ def add_serve_command(commands: Any) -> None:
         default=2,
         help="how long a request waits for others to be answered with; 0: one by one (default: 2)",
     )
+    serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="in one request (default: 1000)")
+    serve.add_argument("--most-points", type=at_least(1), default=10_000, help="in one request (default: 10000)")
+    serve.add_argument("--most-mb", type=positive, default=4.0, help="size of a request in MB (default: 4)")
+    serve.add_argument("--timeout", type=positive, default=30.0, help="seconds that a request may wait (default: 30)")
     serve.set_defaults(action=_serve)
 
 
 def _serve(options: argparse.Namespace) -> None:
-    try:
-        import fastapi
-        import prometheus_client
-        import uvicorn
-    except ImportError as error:
-        raise CaviaError(f"cavia serve needs {error.name}: pip install 'cavia[serve]'") from error
-    del fastapi, prometheus_client, uvicorn
+    _require_extra()
     from cavia.serving.app import make_app
     from cavia.serving.limits import Limits
     from cavia.serving.opening import opened
-    from cavia.serving.running import bound, run
+    from cavia.serving.running import address, bound, run
     from cavia.serving.tokens import is_loopback, read_token
 
     token = read_token(options.token_file) if options.token_file else None
     if token is None and not is_loopback(options.host):
-        raise CaviaError(f"--host {options.host} can be reached from other machines: give --token-file")
-    limits = Limits()
+        raise CaviaError(
+            f"--host {shown_text(options.host)} can be reached from other machines: give --token-file, a file with a token"
+        )
+    limits = Limits(int(options.most_mb * 1e6), options.most_tasks, options.most_points, options.timeout)
     listening = bound(options.host, options.port)
     with listening, opened(options.model, options.store, limits) as (service, reader):
         service.calls.warm()
-        app = make_app(service, reader, token, options.batch_ms / 1000)
-        host, port = listening.getsockname()[:2]
-        run(app, listening, lambda: print(f"http://{host}:{port}", flush=True))
+        about = service.about()
+        kept = f"{len(reader)} contexts in {reader.path}" if options.store else "contexts end with it, without --store"
+        print(f"{about['learner']} on {about['model']}, version {about['version']}; {kept}")
+        print(f"serving at {address(listening)}, described at {address(listening)}/docs; Ctrl-C ends it", flush=True)
+        run(make_app(service, reader, token, options.batch_ms / 1000), listening)
+        if options.store:
+            print(f"ended; {len(reader)} contexts in {reader.path}", flush=True)
+
+
+def _require_extra() -> None:
+    try:
+        for name in ("fastapi", "prometheus_client", "uvicorn"):
+            import_module(name)
+    except ImportError as error:
+        raise CaviaError(f"cavia serve needs {error.name}: pip install 'cavia[serve]'") from error

@@ -24,58 +24,64 @@ from cavia.serving.tokens import Gate
 from cavia.store.contexts import ContextStore
 
 MOST_NEAR = 1000
+METRICS = "text/plain; version=0.0.4"
 Id = Annotated[str, Path(description=about.ID, min_length=1)]
+
+
+class Desk:
+    """What routes need: batches for what changes or predicts, a thread of its own for what only reads.
+
+    reader: the store, opened once more, so that no search holds up a batch.
+    """
+
+    def __init__(self, service: Service, reader: ContextStore, seconds: float):
+        self.service, self.reader, self.metrics = service, reader, Metrics()
+        self.batcher = Batcher(service.answer, service.limits, seconds, self.metrics.batches.observe)
+        self.reading = ThreadPoolExecutor(1, "cavia-store")
+
+    async def ask(self, what: str, request: HttpRequest) -> Response:
+        body = await read_body(request.receive, self.service.limits)
+        return _response(await self.batcher.submit(Request(what, body)))
+
+    async def read(self, act: Callable[[], Any]) -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.reading, act)
+        except CaviaError as error:
+            raise Refused(503, error) from error
+
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        yield
+        self.batcher.close()
+        self.reading.shutdown()
 
 
 def make_app(service: Service, reader: ContextStore, token: str | None, seconds: float) -> Any:
     """The ASGI application.
 
-    reader:  the same store, opened once more: what only reads does not wait for batches.
     token:   what every request must send; None: any may come that asks for localhost.
     seconds: how long a request waits for others; 0: requests are answered one by one.
     """
-    metrics, limits = Metrics(), service.limits
-    batcher = Batcher(service.answer, limits, seconds, metrics.batches.observe)
-    reading = ThreadPoolExecutor(1, "cavia-store")
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        batcher.close()
-        reading.shutdown()
-
-    app = FastAPI(title="cavia", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    desk = Desk(service, reader, seconds)
+    app = FastAPI(title="cavia", version=__version__, docs_url=None, redoc_url=None, lifespan=desk.lifespan)
     app.add_exception_handler(Refused, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_parameter)
     app.add_exception_handler(HTTPException, _refuse_route)
+    _add_model_routes(app, desk)
+    _add_task_routes(app, desk)
+    return Door(app, Gate(token), desk.metrics, service.limits)
 
-    async def read(act: Callable[[], Any]) -> Any:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(reading, act)
-        except CaviaError as error:
-            raise Refused(503, error) from error
+
+def _add_model_routes(app: FastAPI, desk: Desk) -> None:
+    service = desk.service
 
     @app.post("/adapt", **about.ADAPT)
     async def adapt(request: HttpRequest) -> Response:
-        return _response(await batcher.submit(Request("adapt", await read_body(request.receive, limits))))
+        return await desk.ask("adapt", request)
 
     @app.post("/predict", **about.PREDICT)
     async def predict(request: HttpRequest) -> Response:
-        return _response(await batcher.submit(Request("predict", await read_body(request.receive, limits))))
-
-    @app.get("/tasks/{id}", **about.GET)
-    async def get(id: Id) -> Response:
-        name = _id(id)
-        return _json({"id": name, "context": await read(lambda: service.context(name, reader))})
-
-    @app.delete("/tasks/{id}", **about.DELETE)
-    async def delete(id: Id) -> Response:
-        return _response(await batcher.submit(Request("delete", id=_id(id))))
-
-    @app.get("/tasks/{id}/nearest", **about.NEAREST)
-    async def nearest(id: Id, k: Annotated[int, Query(ge=1, le=MOST_NEAR)] = 5) -> Response:
-        name = _id(id)
-        return _json({"id": name, "nearest": await read(lambda: service.nearest(name, k, reader))})
+        return await desk.ask("predict", request)
 
     @app.get("/model", **about.MODEL)
     async def model() -> Response:
@@ -86,14 +92,30 @@ def make_app(service: Service, reader: ContextStore, token: str | None, seconds:
         return _json({"status": "ok", "compiling": service.calls.is_compiling})
 
     @app.get("/metrics", **about.METRICS)
-    async def measured() -> Response:
-        return Response(metrics.text(await read(lambda: len(reader))), media_type="text/plain; version=0.0.4")
+    async def metrics() -> Response:
+        return Response(desk.metrics.text(await desk.read(lambda: len(desk.reader))), media_type=METRICS)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return Response(files("cavia.serving").joinpath("docs.html").read_bytes(), media_type="text/html")
 
-    return Door(app, Gate(token), metrics, limits)
+
+def _add_task_routes(app: FastAPI, desk: Desk) -> None:
+    service, reader = desk.service, desk.reader
+
+    @app.get("/tasks/{id}", **about.GET)
+    async def get(id: Id) -> Response:
+        name = _id(id)
+        return _json({"id": name, "context": await desk.read(lambda: service.context(name, reader))})
+
+    @app.delete("/tasks/{id}", **about.DELETE)
+    async def delete(id: Id) -> Response:
+        return _response(await desk.batcher.submit(Request("delete", id=_id(id))))
+
+    @app.get("/tasks/{id}/nearest", **about.NEAREST)
+    async def nearest(id: Id, k: Annotated[int, Query(ge=1, le=MOST_NEAR)] = 5) -> Response:
+        name = _id(id)
+        return _json({"id": name, "nearest": await desk.read(lambda: service.nearest(name, k, reader))})
 
 
 def _response(reply: Reply) -> Response:

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
@@ -16,8 +16,6 @@ DRAINING = 30  # seconds that requests have to end in
 class Server(uvicorn.Server):
     """Ends at SIGTERM and Ctrl-C, when the requests that it has are answered; at a second one, at once."""
 
-    stopped_by: int | None = None
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         before = {one: signal.signal(one, self._stop) for one in (signal.SIGINT, signal.SIGTERM)}
@@ -27,9 +25,15 @@ class Server(uvicorn.Server):
             for one, handler in before.items():
                 signal.signal(one, handler)
 
-    def _stop(self, number: int, _: object) -> None:
+    def _stop(self, *_: object) -> None:
         self.force_exit = self.should_exit
-        self.should_exit, self.stopped_by = True, number
+        self.should_exit = True
+
+
+def address(listening: socket.socket) -> str:
+    """Of a bound socket, as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -44,12 +48,14 @@ def bound(host: str, port: int) -> socket.socket:
         made.bind(address)
     except OSError as error:
         made.close()
-        raise CaviaError(f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another") from error
+        raise CaviaError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another --port"
+        ) from error
     return made
 
 
-def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> int | None:
-    """Serve until a signal comes; which one."""
+def run(app: Any, listening: socket.socket) -> None:
+    """Serve until a signal comes."""
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -58,7 +64,4 @@ def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> int 
         timeout_graceful_shutdown=DRAINING,
         lifespan="on",
     )
-    server = Server(config)
-    started()
-    server.run([listening])
-    return server.stopped_by
+    Server(config).run([listening])

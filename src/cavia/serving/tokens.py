@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import re
+import stat
 from pathlib import Path
 
 from cavia.errors import CaviaError, named
@@ -25,10 +26,13 @@ def is_loopback(host: str) -> bool:
 def read_token(path: Path) -> str:
     """The token in a file that only its owner can read."""
     try:
-        mode, text = path.stat().st_mode, path.read_text()
+        mode = path.stat().st_mode
+        text = path.read_text() if stat.S_ISREG(mode) else None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise CaviaError(f"cannot read --token-file {named(path)}: {why}; make one: {MAKE_ONE}") from error
+    if text is None:
+        raise CaviaError(f"cannot read --token-file {named(path)}: it is no file; make one: {MAKE_ONE}")
     if mode & 0o077:
         raise CaviaError(f"--token-file {named(path)} can be read by others; chmod 600 {named(path)}")
     token = text.strip()
