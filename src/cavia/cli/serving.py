@@ -28,6 +28,9 @@ def add_serve_command(commands: Any) -> None:
         default=2,
         help="how long a request waits for others to be answered with; 0: one by one (default: 2)",
     )
+    serve.add_argument(
+        "--no-compile", action="store_true", help="compute as it is, without a minute of compiling first"
+    )
     serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="in one request (default: 1000)")
     serve.add_argument("--most-points", type=at_least(1), default=10_000, help="in one request (default: 10000)")
     serve.add_argument("--most-mb", type=positive, default=4.0, help="size of a request in MB (default: 4)")
@@ -45,18 +48,20 @@ def _serve(options: argparse.Namespace) -> None:
 
     token = read_token(options.token_file) if options.token_file else None
     if token is None and not is_loopback(options.host):
-        raise CaviaError(
-            f"--host {shown_text(options.host)} can be reached from other machines: give --token-file, a file with a token"
-        )
+        raise CaviaError(f"--host {shown_text(options.host)} can be reached from other machines: give --token-file")
     limits = Limits(int(options.most_mb * 1e6), options.most_tasks, options.most_points, options.timeout)
     listening = bound(options.host, options.port)
-    with listening, opened(options.model, options.store, limits) as (service, reader):
+    with listening, opened(options.model, options.store, limits, not options.no_compile) as (service, reader):
         service.calls.warm()
         about = service.about()
         kept = f"{len(reader)} contexts in {reader.path}" if options.store else "contexts end with it, without --store"
-        print(f"{about['learner']} on {about['model']}, version {about['version']}; {kept}")
-        print(f"serving at {address(listening)}, described at {address(listening)}/docs; Ctrl-C ends it", flush=True)
-        run(make_app(service, reader, token, options.batch_ms / 1000), listening)
+        where = address(listening)
+        started = (
+            f"{about['learner']} on {about['model']}, version {about['version']}; {kept}\n"
+            f"serving at {where}, described at {where}/docs; Ctrl-C ends it"
+        )
+        app = make_app(service, reader, token, options.batch_ms / 1000)
+        run(app, listening, lambda: print(started, flush=True))
         if options.store:
             print(f"ended; {len(reader)} contexts in {reader.path}", flush=True)
 

@@ -3,18 +3,27 @@
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
 
 from cavia.errors import CaviaError
 
+BACKLOG = 2048  # connections that wait to be accepted
 DRAINING = 30  # seconds that requests have to end in
 
 
 class Server(uvicorn.Server):
     """Ends at SIGTERM and Ctrl-C, when the requests that it has are answered; at a second one, at once."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]):
+        super().__init__(config)
+        self.say_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.say_started()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -37,15 +46,16 @@ def address(listening: socket.socket) -> str:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket at the address."""
+    """A socket that listens at the address."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
     except OSError as error:
         raise CaviaError(f"cannot listen at --host {host}: {error.strerror or error}") from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        made.bind(where)
+        made.listen(BACKLOG)  # only this makes the address ours
     except OSError as error:
         made.close()
         raise CaviaError(
@@ -54,8 +64,8 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
-def run(app: Any, listening: socket.socket) -> None:
-    """Serve until a signal comes."""
+def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> None:
+    """Serve until a signal comes. started: is called when requests are answered."""
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -64,4 +74,4 @@ def run(app: Any, listening: socket.socket) -> None:
         timeout_graceful_shutdown=DRAINING,
         lifespan="on",
     )
-    Server(config).run([listening])
+    Server(config, started).run([listening])
