@@ -4,9 +4,8 @@ import argparse
 from importlib import import_module
 from typing import Any
 
-from cavia.cli.arguments import a_path, at_least, positive, shown_text
+from cavia.cli.arguments import a_path, a_store, at_least, positive, shown_text
 from cavia.cli.models import MODEL
-from cavia.cli.store import a_store
 from cavia.errors import CaviaError
 
 
