@@ -33,6 +33,7 @@ ORDER = [
     "pictures",
     "published",
     "tools",
+    "serving",
     "paper",
     "cli",
 ]
@@ -111,6 +112,9 @@ def test_importing_cavia_is_lean():
         "sklearn",
         "psycopg",
         "onnx",
+        "fastapi",
+        "uvicorn",
+        "prometheus_client",
         "torch._dynamo.convert_frame",
     ]
     estimators = {"ContextClassifier", "ContextRegressor", "few_shot_score"}  # scikit-learn imports pandas

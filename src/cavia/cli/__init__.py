@@ -14,6 +14,7 @@ from cavia.cli.arguments import Parser
 from cavia.cli.experiments import add_experiment_commands
 from cavia.cli.models import add_model_commands
 from cavia.cli.orientation import add_doctor_command, orient
+from cavia.cli.serving import add_serve_command
 from cavia.cli.store import add_store_command
 from cavia.cli.tables import add_table_commands
 from cavia.cli.terminal import make_readable, say, silence
@@ -94,6 +95,7 @@ def make_parser() -> Parser:
         add_model_commands,
         add_table_commands,
         add_store_command,
+        add_serve_command,
         add_doctor_command,
     ):
         add(commands)
