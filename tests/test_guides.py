@@ -14,7 +14,17 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
 
 
-SLOW = ("images", "table", "estimator", "policies", "online", "tour", "export", "dynamics")  # they draw pictures, train or compile
+SLOW = (
+    "images",
+    "table",
+    "estimator",
+    "policies",
+    "online",
+    "tour",
+    "export",
+    "library",
+    "dynamics",
+)  # they draw pictures, train or compile
 
 
 @pytest.mark.parametrize(

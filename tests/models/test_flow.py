@@ -160,7 +160,7 @@ def test_without_torchode_the_fix_is_named(monkeypatch):
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(CaviaError, match=r"pip install 'cavia\[flow\]'"):
+    with pytest.raises(CaviaError, match=r"pip install 'cavia-torch\[flow\]'"):
         make(solver="adaptive").double()(points(), torch.zeros(3, 3, dtype=torch.float64))
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, missing_package
 from cavia.tasks.integrating import Field
 
 MOST_STEPS = 2000  # of one trajectory
@@ -18,7 +18,7 @@ def adaptive(field: Field, state: Tensor, times: Tensor, tolerance: float) -> li
     try:
         import torchode
     except ImportError as error:
-        raise CaviaError("solver='adaptive' needs torchode: pip install 'cavia[flow]'") from error
+        raise missing_package("solver='adaptive'", "torchode", "flow") from error
 
     leading = times.shape[:-1]
     start, ends = state.flatten(0, len(leading) - 1).flatten(1), times.flatten(0, -2)

@@ -39,7 +39,7 @@ class Flow(ContextModel):
     scale:    of the states around it, about; by default 1.
     tempo:    the time in which a state changes by about its scale.
     solver:   "rk4", the method of Runge and Kutta with `substeps` equal steps from one time to the next; or "adaptive",
-              which chooses its steps to stay within `tolerance`, by torchode: `pip install 'cavia[flow]'`.
+              which chooses its steps to stay within `tolerance`, by torchode: `pip install 'cavia-torch[flow]'`.
 
     >>> model = Flow(states=2, context=2)
     >>> x = {"state": torch.ones(3, 4, 2), "times": torch.arange(1.0, 6).expand(3, 4, 5)}
