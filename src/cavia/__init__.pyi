@@ -48,6 +48,7 @@ from .tasks.dynamics import (
     Selkov as Selkov,
     windows as windows,
 )
+from .tasks.modes import Modes as Modes
 from .tasks.sine import Sine as Sine
 from .training.adam import Adam as Adam
 from .training.checkpoint import RunFolder as RunFolder

@@ -118,13 +118,14 @@ def test_our_networks_keep_their_promises(name):
     "family",
     [
         cavia.Sine,
+        cavia.Modes,
         cavia.LotkaVolterra,
         lambda: cavia.LotkaVolterra(known=True, support_window=1, query_window=4),
         lambda: cavia.Completion(cavia.synthetic_faces(train=4, val=3, test=3)),
         lambda: cavia.Episodes(cavia.synthetic_glyphs(6, 5, 5, drawings=6, size=8), ways=3, shots=1, queries=2),
         lambda: cavia.Tasks([(torch.randn(30, 2), torch.randn(30)) for _ in range(30)]),
     ],
-    ids=["sine", "dynamics", "known systems", "completion", "episodes", "own"],
+    ids=["sine", "modes", "dynamics", "known systems", "completion", "episodes", "own"],
 )
 def test_our_families_keep_their_promises(family):
     cavia.check_tasks(family())

@@ -12,7 +12,7 @@ from cavia.errors import CaviaError, require_at_least, require_one_of, require_p
 from cavia.machine import require_memory
 from cavia.models.adaptive import adaptive
 from cavia.models.base import ContextModel, as_floats
-from cavia.tasks.integrating import rk4
+from cavia.tasks.integrating import Field, rk4
 from cavia.tasks.points import shape
 
 SOLVERS = ("rk4", "adaptive")
@@ -145,7 +145,7 @@ class Flow(ContextModel):
         found = torch.cat([torch.ones_like(context[:, :1]), context], 1)
         return found.view(len(found), *(1,) * (h.state.ndim - 2), -1)
 
-    def _integrate(self, field: Any, state: Tensor, times: Tensor) -> Sequence[Tensor]:
+    def _integrate(self, field: Field, state: Tensor, times: Tensor) -> list[Tensor]:
         if self.solver == "rk4":
             return rk4(field, state, times, self.substeps)
         return adaptive(field, state, times, self.tolerance)

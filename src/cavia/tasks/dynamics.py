@@ -91,7 +91,8 @@ class Dynamics(TaskFamily):
             kind = "known" if self.known or split == "test" else "val"
             kinds = ((kind, support), ("test query" if split == "test" else "val query", query))
             pools = [self._states(parameters, _seeds(*one))[which] for one in kinds]
-        return self._batch(parameters[which], *pools, self.query_window if split == "train" else None)
+        window = self.query_window if split == "train" else None
+        return self._batch(parameters[which], pools[0], pools[1], window)
 
     @checked
     def of(self, parameters: Array, support: int, query: int, generator: torch.Generator) -> TaskBatch:
@@ -251,6 +252,9 @@ class Glycolysis(Dynamics):
         )
 
 
+BANDS = ((-1.0, -0.25), (-0.1, 0.1), (0.25, 1.0))  # of b in Sel'kov's model, seven systems in each
+
+
 @dataclass(frozen=True)
 class Selkov(Dynamics):
     """Sel'kov's model of glycolysis, ẋ = −x + a y + x² y, ẏ = b − a y − x² y, as in NCF (Nzoyem et al. 2025).
@@ -261,7 +265,7 @@ class Selkov(Dynamics):
 
     names = ("b",)
     systems: ClassVar[Systems] = {
-        "train": _grid(tuple(round(b, 6) for n in ((-1, -0.25), (-0.1, 0.1), (0.25, 1)) for b in np.linspace(*n, 7))),
+        "train": _grid(tuple(round(low + i * (high - low) / 6, 6) for low, high in BANDS for i in range(7))),
         "val": _grid((-1.1, -0.4, -0.02, 0.08, 0.7, 1.1)),
         "test": _grid((-1.25, -0.65, -0.05, 0.02, 0.6, 1.2)),
     }

@@ -5,7 +5,18 @@ from typing import Any
 
 from cavia.paper.dynamics.training import CAVIA, KINDS, NEWTON, DynamicsSettings
 from cavia.paper.published import DYNAMICS
-from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Portraits, Row, Scatter, Summary, TableCell
+from cavia.paper.schema import (
+    CellResult,
+    Claim,
+    CurvePanel,
+    Curves,
+    PortraitPanel,
+    Portraits,
+    Row,
+    Scatter,
+    Summary,
+    TableCell,
+)
 from cavia.paper.showing import cell, plane, table
 from cavia.paper.statistics import below, difference, grouped, scores, text
 
@@ -124,15 +135,18 @@ def _small(values: list[float]) -> str:
 def _figures(systems: str, one: CellResult) -> Iterator[Portraits | Curves | Scatter]:
     slug = {"Lotka–Volterra": "lotka-volterra"}.get(systems, systems)
     first, second, x_label, y_label = AXES[systems]
+    panels: list[PortraitPanel] = [
+        {
+            "title": panel["title"],
+            **{key: [[s[first], s[second]] for s in panel[key]] for key in ("truth", "before", "after", "known")},  # type: ignore[typeddict-item]
+        }
+        for panel in one.probes["portraits"]
+    ]
     yield {
         "name": f"dynamics-{slug}", "kind": "portraits", "x_label": x_label, "y_label": y_label,
         "caption": f"{systems}: new systems. One trajectory is known of each (dots); another is predicted from its "
         "initial state, before and after adapting to the first.",
-        "panels": [
-            {"title": panel["title"], **{key: [[state[first], state[second]] for state in panel[key]]
-                                         for key in ("truth", "before", "after", "known")}}
-            for panel in one.probes["portraits"]
-        ],
+        "panels": panels,
     }  # fmt: skip
     yield {
         "name": f"dynamics-{slug}-time", "kind": "curves", "x_label": "time", "y_label": x_label,

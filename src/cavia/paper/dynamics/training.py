@@ -171,7 +171,7 @@ def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dic
     batch = family.of(parameters, 1, 1, generator)
     found = contexts(learner, batch, learner.inner_steps)
     own = torch.stack([batch.attributes[name] for name in family.names], 1)
-    start = batch.support_x["state"][:, 0, 0]  # of the trajectory that it adapted to
+    start = dict(batch.support_x)["state"][:, 0, 0]  # of the trajectory that it adapted to
     return {
         "context": found.tolist(),
         "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
@@ -192,8 +192,9 @@ def _portraits(learner: Learner, family: Dynamics) -> list[dict[str, Any]]:
     steps = (0, learner.inner_steps)
     adapted = [learner.adapt(batch.support_x, batch.support_y, steps=number) for number in steps]
     before, after = (learner.predict(batch.query_x, one)[:, 0, 0] for one in adapted)
-    seen = torch.cat([batch.support_x["state"][:, 0, :1], batch.support_y[:, 0, :, 0]], 1)
-    start = batch.query_x["state"][:, 0]
+    known, asked = dict(batch.support_x), dict(batch.query_x)
+    seen = torch.cat([known["state"][:, 0, :1], batch.support_y[:, 0, :, 0]], 1)
+    start = asked["state"][:, 0]
     paths = {"truth": batch.query_y[:, 0, 0], "before": before, "after": after}
     whole = {name: torch.cat([start, path], 1) for name, path in paths.items()} | {"known": seen}
     return [
