@@ -19,7 +19,7 @@ HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
-    | {"checked"},
+    | {"checked", "linearised"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
     "Concat": {"forward", "add_context", "from_features"},
     "FiLM": {"forward"},
@@ -27,6 +27,7 @@ HOOKS = {
     "TaskEnv": {"state", "load_state"},
     "OuterStep": {"take", "state", "load_state", "now"},
     "TaskFamily": {"reopen", "pictures_of_each_class"},
+    "Dynamics": {"derivative", "simulate", "conserved"},
     "Validation": {"filled"},
     "RunFolder": {"claim", "append_metrics", "forget_metrics_after", "save", "lock"}
     | {"keep_before_cooldown", "go_back_before_cooldown"},
@@ -35,7 +36,7 @@ HOOKS = {
     "ContextEstimator": {"load"},  # its file is that of a table's model, which `files` damages
 }
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
-NOT_CALLED = {"TaskFamily", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
+NOT_CALLED = {"TaskFamily", "Dynamics", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
 SMALL = {"size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
 LONG = {"iterations", "minutes", "steps", "inner_steps", "epochs", "cg_iterations", "backtracks", "timeout", "horizon"}
 
