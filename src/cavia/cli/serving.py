@@ -6,7 +6,7 @@ from typing import Any
 
 from cavia.cli.arguments import a_path, a_store, at_least, positive, shown_text
 from cavia.cli.models import MODEL
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, missing_package
 
 
 def add_serve_command(commands: Any) -> None:
@@ -70,4 +70,4 @@ def _require_extra() -> None:
         for name in ("fastapi", "prometheus_client", "uvicorn"):
             import_module(name)
     except ImportError as error:
-        raise CaviaError(f"cavia serve needs {error.name}: pip install 'cavia[serve]'") from error
+        raise missing_package("cavia serve", str(error.name), "serve") from error
