@@ -27,14 +27,20 @@ def add_table_commands(commands: Any) -> None:
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
+    fit.add_argument(
+        "--method",
+        choices=["posterior", "gradient"],
+        default="posterior",
+        help="posterior: a mixed model with a network beside it, adapted by Newton's step; gradient: as in the paper",
+    )
     fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=at_least(1), default=5, help="context parameters of a task (default: 5)")
-    fit.add_argument("--inner-lr", type=positive, default=0.5, help="inner learning rate (default: 0.5)")
-    fit.add_argument("--inner-steps", type=at_least(1), default=2, help="gradient steps of a task (default: 2)")
+    fit.add_argument("--context", type=at_least(1), default=8, help="numbers of a task that adapt (default: 8)")
+    fit.add_argument("--inner-lr", type=positive, default=0.5, help="of gradient steps (default: 0.5)")
+    fit.add_argument("--inner-steps", type=at_least(1), help="of a task (default: 2 gradient, 1 or 4 Newton steps)")
     fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
     fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
     fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
-    fit.add_argument("--iterations", type=at_least(1), default=5000, help="outer steps (default: 5000)")
+    fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
     fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
     fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
     fit.add_argument(
@@ -57,6 +63,7 @@ def add_table_commands(commands: Any) -> None:
     predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
     predict.add_argument("--contexts", type=a_path, required=True, help="a store by `cavia adapt`")
     predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
+    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
     predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
     predict.set_defaults(action=in_flags(_predict))
 
@@ -82,7 +89,7 @@ def _fit(options: argparse.Namespace) -> None:
     assert family.encoding  # from_table made both
     assert family.table is not None
     print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
-    trained = ("hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+    trained = ("method", "hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
     settings = {name: getattr(options, name) for name in trained}
     about = {"table": family.settings, "columns": family.encoding.as_json()}
     about |= {name: getattr(options, name) for name in ("support", "order", "too_small", *trained)}
@@ -120,7 +127,13 @@ def _predict(options: argparse.Namespace) -> None:
             f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )
     with ContextStore(options.contexts, model.learner.version) as store:
-        table, predictions, strangers = model.predict(options.table, store, options.unknown)
+        predictions: Any
+        if options.interval is None:
+            table, predictions, strangers = model.predict(options.table, store, options.unknown)
+        else:
+            table, predictions, strangers = model.predict_intervals(
+                options.table, store, options.interval, options.unknown
+            )
     write_predictions(options.out, table, predictions)
     note = (f" ({strangers} of tasks without a context)" if strangers else "") + _unknown(model, table)
     print(f"{table.rows} rows predicted{note}; written: {options.out}")
