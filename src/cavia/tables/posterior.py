@@ -14,7 +14,7 @@ from cavia.tables.network import EffectsNet
 from cavia.tasks.batch import TaskBatch
 from cavia.tasks.points import lead, shape, without_padding
 
-SCALE = 1e-6  # of the precision within a context: distances between contexts are those of their effects
+SCALE = 1e-9  # of the precision within a context: distances between contexts are those of their effects
 
 
 class Posterior(Learner):
