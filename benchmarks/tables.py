@@ -5,12 +5,13 @@
     python benchmarks/tables.py --tables Cigar Wages --splits 0 1
 
 The rule, written before the first run. Groups are divided into five folds; each fold is once unseen, the next one
-validates, three train. Of larger tables 400 random groups with 40 random rows each are taken. Every method sees the
-same inputs, and of each unseen group the same few known rows; the other rows are predicted. Every setting of a method's
-grid (tables_methods.py) is fitted on the training groups, and the one with the lowest error on the validation groups
-answers for the unseen ones, which choose nothing. The score of a split is the root mean squared error over all
-predicted rows, or the log loss for classes. A method is better or worse than CAVIA on a table if the 95 % interval of
-the paired difference over the five splits (Student, 4 degrees of freedom) excludes 0; otherwise they are level.
+validates, three train. Of larger tables 300 random groups with 25 random rows each are taken. Every method sees the
+same inputs, and of each unseen group the same few known rows; the other rows are predicted. Every setting of a
+method's grid (tables_methods.py; CAVIA has none, it takes its defaults) is fitted on the training groups, and the one
+with the lowest error on the validation groups answers for the unseen ones, which choose nothing. The score of a split
+is the root mean squared error over all predicted rows, or the log loss for classes. A method is better or worse than
+CAVIA on a table if the 95 % interval of the paired difference over the five splits (Student, 4 degrees of freedom)
+excludes 0; otherwise they are level.
 
 Needs the extra `bench`. One JSON file per table, method and split is kept in results/benchmarks/tables/.
 """

@@ -10,7 +10,7 @@ import pandas
 import cavia
 
 FOLDS = 5
-MOST_GROUPS, MOST_ROWS = 400, 40  # of a larger table a random part is taken, the same for all methods
+MOST_GROUPS, MOST_ROWS = 300, 25  # of a larger table a random part is taken, the same for all methods
 
 
 @dataclass(frozen=True)

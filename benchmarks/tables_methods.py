@@ -169,7 +169,7 @@ def lightgbm(family: cavia.Tasks, leaves: int, rounds: int, rate: float) -> Answ
         return class_statistics(task, classes) if classes else statistics(task)
 
     inputs, targets = training_examples(family, 0, features)
-    settings = {"learning_rate": rate, "num_leaves": leaves, "verbose": -1, "num_threads": 1, "seed": 0}
+    settings: dict[str, Any] = {"learning_rate": rate, "num_leaves": leaves, "verbose": -1, "num_threads": 1, "seed": 0}
     settings |= {"objective": "multiclass", "num_class": classes} if classes else {"objective": "regression"}
     booster = lgb.train(settings, lgb.Dataset(inputs, targets), num_boost_round=rounds)
     return by_task(lambda task: np.asarray(booster.predict(features(task))), classes or 1)
@@ -177,7 +177,7 @@ def lightgbm(family: cavia.Tasks, leaves: int, rounds: int, rate: float) -> Answ
 
 Method = tuple[Callable[..., Answer], list[dict[str, Any]]]
 METHODS: dict[str, Method] = {
-    "CAVIA": (cavia_table, grid(lr=(1e-3, 3e-4), context=(8,))),
+    "CAVIA": (cavia_table, [{}]),  # the defaults of `cavia fit`
     "mixed effects": (mixed_effects, grid(slopes=(0, 1, 2, 4))),
     "GPBoost": (gpboost, grid(leaves=(8, 31), rounds=(100,), slopes=(0, 2))),
     "LightGBM": (lightgbm, grid(leaves=(8, 31), rounds=(100, 300), rate=(0.05,))),

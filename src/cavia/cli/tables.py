@@ -1,6 +1,7 @@
 """A table of one's own: fit, adapt, predict, embed."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from cavia.errors import CaviaError
 if TYPE_CHECKING:  # they bring PyTorch
     from cavia.tables.model import TableModel
     from cavia.tables.reading import Table
+    from cavia.tables.tasks import Tasks
 
 MOST_STEPS = 100_000  # of adaptation: minutes
 
@@ -55,6 +57,13 @@ def add_table_commands(commands: Any) -> None:
     fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
     fit.add_argument(
         "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
+    )
+    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument(
+        "--search",
+        type=at_least(1, 10_000),
+        metavar="N",
+        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
     )
     fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
     fit.set_defaults(action=in_flags(_fit))
@@ -103,6 +112,8 @@ def _fit(options: argparse.Namespace) -> None:
     assert family.table is not None
     print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
     trained = ("method", "hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+    if options.search:
+        _search(options, family)
     settings = {name: getattr(options, name) for name in trained}
     about = {"table": family.settings, "columns": family.encoding.as_json()}
     about |= {name: getattr(options, name) for name in ("support", "order", "too_small", *trained)}
@@ -110,6 +121,38 @@ def _fit(options: argparse.Namespace) -> None:
         fitted = fit_table(family, **settings, run_dir=folder)
         fitted.model.save(options.out)
     print(f"{fitted.summary()}\nwritten: {options.out}")
+    if options.compare:
+        from cavia.tables.comparing import as_text, compare
+
+        print(as_text(*compare(fitted.model, family, options.seed), len(family.splits["test"])))
+
+
+def _search(options: argparse.Namespace, family: "Tasks") -> None:
+    """Replace the settings by those that do best on the validation tasks, and print the command that trains them."""
+    from cavia.tables.searching import search_table, shown_settings
+
+    path = options.out.with_name(f"{options.out.name}.search")
+    print(
+        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
+    )
+    found = search_table(
+        family, options.search, seed=options.seed, path=path, tell=lambda line: print(line, flush=True)
+    )
+    print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
+    asked = ["--task", options.task, "--target", ",".join(options.target)]
+    kept = ("inputs", "number", "category", "date", "support", "order", "too_small", "seed")
+    for name in kept:
+        value = getattr(options, name)
+        if value not in (None, [], *_FIT_DEFAULTS.get(name, ())):
+            asked += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, list) else str(value)]
+    asked += [f"--{options.problem}"] if options.problem else []
+    words = ["cavia", "fit", str(options.table), *asked, "--out", str(options.out)]
+    print(f"  {shlex.join(words)} {shown_settings(found.settings)}", flush=True)
+    for name, value in found.settings.items():
+        setattr(options, name, value)
+
+
+_FIT_DEFAULTS = {"support": (10,), "order": ("random",), "too_small": ("refuse",), "seed": (0,)}
 
 
 def _adapt(options: argparse.Namespace) -> None:

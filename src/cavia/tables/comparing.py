@@ -1,15 +1,17 @@
 """`cavia fit --compare`: what else one would do, for the same unseen tasks and the same known rows of each."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cavia.errors import missing_package
 from cavia.evaluation.evaluate import half_width
 from cavia.tables.columns import Number
-from cavia.tables.mixed import fit_mixed
+from cavia.tables.mixed import Mixed, fit_mixed
 from cavia.tables.model import TableModel
 from cavia.tables.rivals import Task, boosted, boosted_classes, ridge, tasks_of, training_rows
 from cavia.tables.tasks import Tasks
@@ -46,7 +48,7 @@ def compare(model: TableModel, family: Tasks, seed: int = 0) -> tuple[list[Compa
         try:
             answers[name] = answer(batch)
         except ImportError:
-            left_out.append(f"left out: {name}, which needs scikit-learn: pip install 'cavia[sklearn]'")
+            left_out.append(f"left out: {missing_package(name, 'scikit-learn', 'sklearn')}")
     if model.encoding.is_classification:
         left_out.append("left out: ridge regression and the mixed model, which are for numbers")
         return _scored_classes(batch, answers, model.encoding.target.name), left_out
@@ -99,18 +101,19 @@ def _methods(model: TableModel, family: Tasks, seed: int) -> Iterator[tuple[str,
     yield "the task's mean", lambda batch: _by_target(batch, lambda task: np.full(len(task.x), task.known_y.mean()))
     yield "ridge for each task", lambda batch: _by_target(batch, _chosen_ridge(family, seed))
     for name, has_slopes in (("mixed model, intercept", False), ("mixed model, slopes", True)):
-        yield name, lambda batch, has_slopes=has_slopes: _mixed(family, batch, has_slopes)  # type: ignore[misc]
+        yield name, partial(_mixed, family, has_slopes)
     yield "gradient boosting with the task's statistics", lambda batch: boosted(family, batch, seed)
 
 
-def _mixed(family: Tasks, batch: TaskBatch, has_slopes: bool) -> Tensor:
+def _mixed(family: Tasks, has_slopes: bool, batch: TaskBatch) -> Tensor:
     x, y, starts = training_rows(family)
     models = [fit_mixed(x, y[:, i], starts, has_slopes) for i in range(y.shape[1])]
-    parts = [
-        _by_target(batch, lambda task, one=one: one.predict(task.x, task.known_x, task.known_y), i, 1)
-        for i, one in enumerate(models)
-    ]  # type: ignore[misc]
+    parts = [_by_target(batch, partial(_blup, one), place, 1) for place, one in enumerate(models)]
     return torch.cat(parts, -1)
+
+
+def _blup(model: Mixed, task: Task) -> np.ndarray:
+    return model.predict(task.x, task.known_x, task.known_y)
 
 
 def _chosen_ridge(family: Tasks, seed: int) -> Callable[[Task], np.ndarray]:

@@ -33,6 +33,7 @@ from cavia.training.progress import Show
 from cavia.training.run import FitResult
 
 MOST_TRAINING_QUERY = 100
+MOST_VALIDATION_QUERY = 200
 VALIDATIONS = 20  # in a run
 METHODS = ("posterior", "gradient")
 NEWTON_STEPS = {"mse": 1, "cross_entropy": 4}
@@ -177,18 +178,24 @@ def _learner(
 def _shrink(learner: Posterior, start: dict[str, Tensor], family: Tasks, seed: int) -> None:
     """Go back towards the start as far as the validation tasks say: with few tasks a network soon learns too much."""
     end = {name: value.clone() for name, value in learner.state_dict().items()}
-    losses = []
-    for share in SHARES_OF_TRAINING:
+
+    def loss(share: float) -> float:
         learner.load_state_dict({name: torch.lerp(start[name], end[name], share) for name in end})
-        generator = seeded_generator(seed, "shrink")  # the same rows for all
-        draws = DRAWS if family.order == "random" else 1
-        scored = (
-            family.sample(len(family.splits["val"]), family.support, min(family.query, 200), generator, "val")
-            for _ in range(draws)
-        )
-        losses.append(sum(learner.task_losses(batch).mean().item() for batch in scored))
-    best = SHARES_OF_TRAINING[min(range(len(losses)), key=lambda place: losses[place])]
+        return validation_loss(learner, family, seed)
+
+    best = min(SHARES_OF_TRAINING, key=loss)
     learner.load_state_dict({name: torch.lerp(start[name], end[name], best) for name in end})
+
+
+@torch.no_grad()
+def validation_loss(learner: Learner, family: Tasks, seed: int = 0) -> float:
+    """The mean loss of the validation tasks, of targets in standard deviations; the same rows for every learner."""
+    generator, found = seeded_generator(seed, "compare"), []
+    for _ in range(DRAWS if family.order == "random" else 1):
+        query = min(family.query, MOST_VALIDATION_QUERY)
+        batch = family.sample(len(family.splits["val"]), family.support, query, generator, "val")
+        found.append(learner.task_losses(batch).mean().item())
+    return sum(found) / len(found)
 
 
 def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -31,9 +31,11 @@ def tasks_of(batch: TaskBatch, target: int = 0) -> Iterator[Task]:
         yield Task(batch.query_x[place].double().numpy(), batch.support_x[place, known].double().numpy(), values)
 
 
-def training_rows(family: Tasks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x [rows, inputs], y [rows, ...] and where each training task starts [T]."""
+def training_rows(family: Tasks, most: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x [rows, inputs], y [rows, ...] and where each training task starts [T]; of `most` rows the first tasks."""
     members = family.members["train"]
+    if most is not None:
+        members = members[: max(2, int((family.sizes[members].cumsum(0) <= most).sum()))]
     sizes, starts = family.sizes[members], family.starts[members]
     rows = torch.cat([torch.arange(a, a + n) for a, n in zip(starts.tolist(), sizes.tolist(), strict=True)])
     y = family.y[rows]

@@ -9,6 +9,7 @@ from torch import Tensor
 from cavia.tables.mixed import Mixed, fit_mixed
 from cavia.tables.network import EffectsNet
 from cavia.tables.posterior import Posterior
+from cavia.tables.rivals import training_rows
 from cavia.tables.tasks import Tasks
 
 LEAST_NOISE = 1e-3
@@ -20,7 +21,7 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
     """Set the lines of the learner's network, and the noise, by the training tasks."""
     network = learner.model
     assert isinstance(network, EffectsNet)
-    x, y, starts = _training_rows(family)
+    x, y, starts = training_rows(family, ROWS)
     if learner.loss == "mse":
         models = [fit_mixed(x, y[:, i], starts) for i in range(y.shape[1])]
         fixed = torch.tensor(np.stack([model.beta for model in models]))
@@ -33,21 +34,6 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
     intercepts = torch.zeros(min(network.effects, network.outputs), network.outputs, 1 + network.inputs)
     intercepts[:, :, 0] = CLASS_SPREAD * torch.eye(network.outputs)[: len(intercepts)]
     network.begin(fixed.float(), intercepts)
-
-
-def _training_rows(family: Tasks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x [rows, inputs], y [rows, ...] and where each training task starts [T]; of a large table the first tasks."""
-    members = family.members["train"]
-    sizes = family.sizes[members]
-    members = members[: max(2, int((sizes.cumsum(0) <= ROWS).sum()))]
-    sizes, starts = family.sizes[members], family.starts[members]
-    rows = torch.cat([torch.arange(a, a + n) for a, n in zip(starts.tolist(), sizes.tolist(), strict=True)])
-    y = family.y[rows]
-    return (
-        family.x[rows].double().numpy(),
-        y.double().numpy() if y.is_floating_point() else y.numpy(),
-        (sizes.cumsum(0) - sizes).numpy(),
-    )
 
 
 def _principal(models: list[Mixed], x: np.ndarray, count: int) -> Tensor:
