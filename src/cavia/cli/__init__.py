@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from cavia.cli.arguments import Parser
+from cavia.cli.demo import add_demo_command
 from cavia.cli.experiments import add_experiment_commands
 from cavia.cli.models import add_model_commands
 from cavia.cli.store import add_store_command
@@ -87,6 +88,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="cavia", description="Fast context adaptation via meta-learning.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cavia {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
-    for add in (add_experiment_commands, add_model_commands, add_store_command, add_table_commands):
+    groups = (add_experiment_commands, add_model_commands, add_demo_command, add_store_command, add_table_commands)
+    for add in groups:
         add(commands)
     return parser
