@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
-from cavia.demo import curves
+from cavia.demo import curves, faces, navigation, plane
 from cavia.demo.panels import Panels
+from cavia.envs.navigation import FARTHEST
 from cavia.errors import CaviaError, Diverged, shown
 from cavia.learners.base import Learner
 
@@ -25,6 +26,8 @@ SAFE = {
     "Cache-Control": "no-cache",
 }
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+two = Field(min_length=2, max_length=2)
+Anything = TypeVar("Anything")
 
 
 class Asked(BaseModel):
@@ -41,6 +44,21 @@ class Point(Asked):
 class CurveAsked(Asked):
     points: Annotated[list[Point], Field(max_length=curves.MOST_POINTS)]
     steps: Annotated[int, Field(ge=0, le=curves.MOST_STEPS)] = curves.MOST_STEPS
+
+
+class PlaceAsked(Asked):
+    context: Annotated[list[Annotated[float, Field(ge=-plane.FARTHEST, le=plane.FARTHEST)]], two]
+
+
+class FaceAsked(Asked):
+    picture: Annotated[str, Field(max_length=8 * faces.PIXELS)]
+    known: Annotated[list[Annotated[int, Field(ge=0, lt=faces.PIXELS)]], Field(max_length=faces.PIXELS)]
+
+
+class WalkAsked(Asked):
+    goal: Annotated[list[Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]], two]
+    updates: Annotated[int, Field(ge=0, le=navigation.MOST_UPDATES)] = navigation.MOST_UPDATES
+    seed: Seed = 0
 
 
 class OneLine(APIRoute):
@@ -83,15 +101,49 @@ def router(data_root: Path | None = None, learner: Learner | None = None) -> API
     def about() -> Response:
         return JSONResponse(panels.describe())
 
+    _add_curves(routes, panels)
+    _add_faces(routes, panels)
+    _add_navigation(routes, panels)
+    return routes
+
+
+def _add_curves(routes: APIRouter, panels: Panels) -> None:
+    """Curves and the plane of tasks."""
+
     @routes.post("/api/curves")
     def adapt_curve(asked: CurveAsked) -> Response:
-        return JSONResponse(panels.curves.adapt([(point.x, point.y) for point in asked.points], asked.steps))
+        points = [(point.x, point.y) for point in asked.points]
+        return JSONResponse(_there(panels.curves).adapt(points, asked.steps))
 
     @routes.get("/api/curves/task")
     def draw_curve(seed: Seed) -> Response:
-        return JSONResponse(panels.curves.task(seed))
+        return JSONResponse(_there(panels.curves).task(seed))
 
-    return routes
+    @routes.post("/api/plane")
+    def look_at_plane(asked: PlaceAsked) -> Response:
+        return JSONResponse(_there(panels.plane).at(asked.context))
+
+
+def _add_faces(routes: APIRouter, panels: Panels) -> None:
+    @routes.post("/api/faces")
+    def complete_face(asked: FaceAsked) -> Response:
+        return JSONResponse(_there(panels.faces).complete(asked.picture, asked.known))
+
+    @routes.get("/api/faces/picture")
+    def choose_face(source: str, number: Seed) -> Response:
+        return JSONResponse(_there(panels.faces).picture(source, number))
+
+
+def _add_navigation(routes: APIRouter, panels: Panels) -> None:
+    @routes.post("/api/navigation")
+    def walk(asked: WalkAsked) -> Response:
+        return JSONResponse(_there(panels.navigation).walk(asked.goal, asked.updates, asked.seed))
+
+
+def _there(panel: Anything | None) -> Anything:
+    if panel is None:
+        raise CaviaError("there is no model for this panel; /api/about lists those that there are")
+    return panel
 
 
 def application(data_root: Path | None = None) -> FastAPI:

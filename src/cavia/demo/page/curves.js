@@ -2,7 +2,7 @@
 
 import { ask, latest } from "./api.js";
 import { drawBars } from "./bars.js";
-import { Gliding, html, partsOf, Plot, shown, svg } from "./drawing.js";
+import { Gliding, html, legendEntry, partsOf, Plot, shown, svg } from "./drawing.js";
 
 const LOOKS = ["first", "second"];
 const NEAR = 6; // pixels that a click may wander
@@ -202,9 +202,4 @@ export class CurvesPanel {
       height: this.errors.height - this.errors.margin.top - this.errors.margin.bottom,
     }));
   }
-}
-
-function legendEntry(look, words) {
-  const sample = svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, svg("path", { d: "M2 6H34", class: `curve ${look}` }));
-  return html("span", { className: "entry" }, sample, words);
 }

@@ -31,6 +31,12 @@ export function shown(value, digits = 2) {
   return text.replace("-", "−");
 }
 
+/** A line of that look, and what it means. */
+export function legendEntry(look, words) {
+  const sample = svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, svg("path", { d: "M2 6H34", class: `curve ${look}` }));
+  return html("span", { className: "entry" }, sample, words);
+}
+
 /** Axes in a place of the page; `draw` is called whenever its size changes. Layers are drawn in their order. */
 export class Plot {
   static made = 0;

@@ -3,8 +3,11 @@
 import { ask } from "./api.js";
 import { CurvesPanel } from "./curves.js";
 import { html } from "./drawing.js";
+import { FacesPanel } from "./faces.js";
+import { NavigationPanel } from "./navigation.js";
+import { PlanePanel } from "./plane.js";
 
-const PANELS = { curves: CurvesPanel };
+const PANELS = { curves: CurvesPanel, plane: PlanePanel, faces: FacesPanel, navigation: NavigationPanel };
 
 async function begin() {
   const about = await ask("about");
