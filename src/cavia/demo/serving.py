@@ -6,7 +6,7 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, missing_package
 
 
 def serve_demo(host: str, port: int, browser: bool, data_root: Path | None) -> None:
@@ -16,7 +16,7 @@ def serve_demo(host: str, port: int, browser: bool, data_root: Path | None) -> N
 
         from cavia.demo.routes import application
     except ImportError as error:
-        raise CaviaError(f'cavia demo needs {error.name or error}; pip install "cavia[serve]"') from None
+        raise missing_package("cavia demo", error.name or str(error), "serve") from None
     with _listening(host, port) as listening:
         address = _address(listening)
         server = uvicorn.Server(
