@@ -75,11 +75,11 @@ export class FacesPanel {
 
   /** The pixels under the brush become known; on an empty picture they take its colour. */
   stroke(places) {
-    const reach = (this.brush - 1) / 2;
+    const before = Math.floor((this.brush - 1) / 2); // of the brush's pixels, so many are above and left of its place
     const touched = [];
     for (const [row, column] of places) {
-      for (let r = Math.ceil(row - reach); r <= row + reach; r++) {
-        for (let c = Math.ceil(column - reach); c <= column + reach; c++) {
+      for (let r = row - before; r < row - before + this.brush; r++) {
+        for (let c = column - before; c < column - before + this.brush; c++) {
           if (r >= 0 && c >= 0 && r < this.size && c < this.size) touched.push(r * this.size + c);
         }
       }

@@ -113,7 +113,7 @@ export class NavigationPanel {
     const { farthest } = this.about;
     map.layers.square.replaceChildren(svg("rect", {
       x: map.toX(-farthest), y: map.toY(farthest), width: map.toX(farthest) - map.toX(-farthest),
-      height: map.toY(-farthest) - map.toY(farthest), class: "square",
+      height: map.toY(-farthest) - map.toY(farthest), class: "bounds",
     }), svg("circle", { cx: map.toX(0), cy: map.toY(0), r: 5, class: "mark" }));
     const [cx, cy] = [map.toX(this.goal[0]), map.toY(this.goal[1])];
     map.layers.goal.replaceChildren(
