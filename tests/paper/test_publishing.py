@@ -5,7 +5,8 @@ import pytest
 import cavia
 from cavia.cli import main
 from cavia.paper.publishing import publish_models
-from cavia.tensor_file import read_json
+from cavia.paper.schema import CellResult
+from cavia.tensor_file import read_json, write_json
 from tests.cli.test_main import TINY
 
 LISTED = """
@@ -46,6 +47,21 @@ def test_the_best_seed_of_a_finished_cell_is_published(listed, tmp_path):
     assert described["score"].startswith("MSE ")
     assert (out / "curves" / "model.cavia").read_bytes() == (best / "model.cavia").read_bytes()
     assert isinstance(cavia.load(out / "curves" / "model.cavia"), cavia.CAVIA)
+
+
+def test_a_policy_is_published_with_its_return(listed, tmp_path):
+    listed.write_text(listed.read_text().replace("table1", "fig7a").replace(", context = 2", ""))
+    cell, out = tmp_path / "quick" / "fig7a" / "cells" / "one", tmp_path / "published"
+    cell.mkdir(parents=True)
+    out.mkdir()
+    env = cavia.envs.Navigation()
+    policy = cavia.GaussianPolicy(env.observations, env.actions, (4,), 2)
+    cavia.CAVIA(policy, policy.loss).save(cell / "model.cavia")
+    scores = {"sampled 1": [[-40.0, -30.0], [-20.0, -10.0]], "mean 1": [[-1.0, -1.0]] * 2}
+    write_json(cell / "result.json", CellResult({"method": "CAVIA"}, validation=-15.0, scores=scores).as_json())
+    write_json(cell / "config.json", {"learner": {"arguments": {"inner_steps": 1}}})
+    assert publish_models(listed, tmp_path, out) == ["curves"]
+    assert read_json(out / "models.json")["curves"]["score"] == "return -15 after 1 update, 2 tasks"
 
 
 def test_a_list_with_a_misspelt_key_is_one_line(listed, tmp_path):

@@ -60,8 +60,10 @@ def _score(result: CellResult, config: Mapping[str, Any]) -> str:
     measure, by_steps = next(iter(result.scores.items()))
     steps = min(config["learner"]["arguments"].get("inner_steps", 1), len(by_steps) - 1)
     values = [value for value in by_steps[steps] if value is not None]
-    name = "MSE" if measure == "mse" else measure
-    return f"{name} {sum(values) / len(values):.4g} after {steps} step{'s' if steps != 1 else ''}, {len(values)} tasks"
+    policy = measure.startswith("sampled")  # at some rate after the first update
+    name, step = ("return", "update") if policy else ("MSE" if measure == "mse" else measure, "step")
+    plural = "s" if steps != 1 else ""
+    return f"{name} {sum(values) / len(values):.4g} after {steps} {step}{plural}, {len(values)} tasks"
 
 
 def _finished(folder: Path, choices: Mapping[str, Any]) -> Iterator[tuple[Path, CellResult]]:
