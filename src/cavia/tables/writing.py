@@ -8,6 +8,7 @@ from typing import Any
 
 from cavia.errors import CaviaError
 from cavia.tables.cells import NUMBER
+from cavia.tables.intervals import Band
 from cavia.tables.reading import Table
 from cavia.tensor_file import write_atomically
 
@@ -25,17 +26,23 @@ def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     return "".join(lines).encode()
 
 
-def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[Any]]) -> None:
+def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[Any] | Band]) -> None:
     """The table's columns and further ones, row by row, atomically.
 
-    predictions: target → its predictions. Of one target the column is "prediction", of more "prediction_<target>".
+    predictions: target → its predictions, or a band with the columns "low" and "high". Of one target the column is
+                 "prediction", of more "prediction_<target>".
     """
-    names = [PREDICTION] if len(predictions) == 1 else [f"{PREDICTION}_{target}" for target in predictions]
+    added: dict[str, list[Any]] = {}
+    for target, found in predictions.items():
+        ending = "" if len(predictions) == 1 else f"_{target}"
+        parts = found._asdict() if isinstance(found, Band) else {PREDICTION: found}
+        added |= {f"{name}{ending}": values for name, values in parts.items()}
+    names = list(added)
     for name in names:
         if name in table:
             raise CaviaError(f"{table.where} has a column {name!r} already; rename it")
     columns = [[_kept(value) for value in values.tolist()] for values in table.values()]
-    columns += [[_shown(value) for value in values] for values in predictions.values()]
+    columns += [[_shown(value) for value in values] for values in added.values()]
     write_atomically(path, csv_bytes([*table, *names], zip(*columns, strict=True)))
 
 
