@@ -136,7 +136,12 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
     )
     found = search_table(
-        family, options.search, seed=options.seed, path=path, tell=lambda line: print(line, flush=True)
+        family,
+        options.search,
+        seed=options.seed,
+        most_iterations=2 * options.iterations,
+        path=path,
+        tell=lambda line: print(line, flush=True),
     )
     print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.tables.mixed import Mixed, fit_mixed
+from cavia.tables.mixed import Mixed, fit_mixed, square_root
 from cavia.tables.network import EffectsNet
 from cavia.tables.posterior import Posterior
 from cavia.tables.rivals import training_rows
@@ -41,8 +41,7 @@ def _principal(models: list[Mixed], x: np.ndarray, count: int) -> Tensor:
     found: list[tuple[float, int, np.ndarray]] = []
     for output, model in enumerate(models):
         Z = np.concatenate([np.ones((len(x), 1)), x[:, model.slopes]], 1)
-        gram = Z.T @ Z / len(Z) + 1e-9 * np.eye(Z.shape[1])
-        root = np.linalg.cholesky(gram)  # |rootᵀ b|² is the mean square of what effects b do to predictions
+        root = square_root(Z.T @ Z / len(Z))  # |rootᵀ b|² is the mean square of what effects b do to predictions
         sizes, directions = np.linalg.eigh(root.T @ model.spread @ root)
         for size, direction in zip(sizes, directions.T, strict=True):
             line = np.zeros(1 + x.shape[1])
