@@ -1,6 +1,6 @@
 """How often intervals of unseen groups hold the truth, on real tables.
 
-    python benchmarks/tables_coverage.py      # writes results/benchmarks/tables_coverage.json and .md; a few CPU minutes
+    python benchmarks/tables_coverage.py      # writes results/benchmarks/tables_coverage.json and .md; goes on if stopped
 
 The rule, written before the run. Groups are divided into five folds as in tables.py (of larger tables 600 groups with
 25 rows each); each fold is once unseen, and the model is the default of `cavia fit` with 300 iterations. Unseen groups
@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tables_data
 import torch
 from torch import Tensor
 
 import cavia
+import tables_data
 from cavia.commit import this_commit
 from cavia.tables.fitting import train_table
 from cavia.tables.intervals import known_counts
@@ -79,11 +79,11 @@ def page(found: list[dict[str, Any]]) -> str:
     lines = [
         "# Coverage of intervals",
         "",
-        f"`python benchmarks/tables_coverage.py`, at commit {this_commit()}; the rule is written there. Share of the rows "
-        "of unseen groups within their intervals, over all finished folds; in brackets from the fewest and from the most "
-        "known rows; width in standard deviations of the target.",
+        f"`python benchmarks/tables_coverage.py`, at commit {this_commit()}; the rule is written there. Share of the "
+        "rows of unseen groups within their intervals, over all finished folds; in brackets from the fewest and from the "
+        "most known rows; width in standard deviations of the target.",
         "",
-        "| table | folds | level | conformal | Laplace | both | width: conformal | Laplace | both | both within 2 points |",
+        "| table | folds | level | conformal | Laplace | both | width: conformal | Laplace | both | within 2 points |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(one["table"] for one in found):
