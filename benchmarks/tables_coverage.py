@@ -1,6 +1,6 @@
 """How often intervals of unseen groups hold the truth, on real tables.
 
-    python benchmarks/tables_coverage.py      # writes results/benchmarks/tables_coverage.json and .md; goes on if stopped
+    python benchmarks/tables_coverage.py      # writes results/benchmarks/tables_coverage.json and .md
 
 The rule, written before the run. Groups are divided into five folds as in tables.py (of larger tables 600 groups with
 25 rows each); each fold is once unseen, and the model is the default of `cavia fit` with 300 iterations. Unseen groups
@@ -80,8 +80,8 @@ def page(found: list[dict[str, Any]]) -> str:
         "# Coverage of intervals",
         "",
         f"`python benchmarks/tables_coverage.py`, at commit {this_commit()}; the rule is written there. Share of the "
-        "rows of unseen groups within their intervals, over all finished folds; in brackets from the fewest and from the "
-        "most known rows; width in standard deviations of the target.",
+        "rows of unseen groups within their intervals, over all finished folds; in brackets from the fewest and "
+        "from the most known rows; width in standard deviations of the target.",
         "",
         "| table | folds | level | conformal | Laplace | both | width: conformal | Laplace | both | within 2 points |",
         "|---|---|---|---|---|---|---|---|---|---|",
