@@ -33,7 +33,7 @@ def test_numbers_are_compared_with_all_methods():
     pytest.importorskip("sklearn")
     table = groups_of(40)
     family = cavia.Tasks.from_table(table | {"z": -table["y"]}, "user", ["y", "z"], support=4)
-    found, left_out = compare(train_table(family, **QUICK)[0], family)
+    found, left_out = compare(train_table(family, **QUICK | {"context": 4})[0], family)
     by_name = {one.method: one for one in found if one.target == "y"}
     assert len(by_name) == 8
     assert len(found) == 16
