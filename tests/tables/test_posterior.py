@@ -102,3 +102,20 @@ def test_training_starts_at_the_mixed_model():
 def _one_target(family):
     x, y, starts = training_rows(family)
     return x, y[:, 0], starts
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": [1.0] * 12, "y": [2.0] * 12},
+        {"x": [0.0, 1e8] * 6, "y": [1e-9, 1e9] * 6},
+        {"x": np.arange(12.0), "z": 2 * np.arange(12.0), "y": 3 * np.arange(12.0)},
+        {"x": ["a", "b", "c"] * 4, "y": [0.0, 0.0, 1.0] * 4},
+    ],
+)
+def test_a_degenerate_table_has_a_start_too(columns):
+    table = {"user": [1, 1, 2, 2, 3, 3] * 2, **columns}
+    family = cavia.Tasks.from_table(table, "user", "y", problem="regression", splits=(1.0, 0.0, 0.0))
+    learner = Posterior(EffectsNet(family.encoding.width, 1, (4,), 2))
+    start_at_mixed(learner, family)
+    assert learner.adapt(family.x[None], family.y[None]).finite.all()

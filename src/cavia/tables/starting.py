@@ -23,12 +23,17 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
     assert isinstance(network, EffectsNet)
     x, y, starts = training_rows(family, ROWS)
     if learner.loss == "mse":
-        models = [fit_mixed(x, y[:, i], starts) for i in range(y.shape[1])]
-        fixed = torch.tensor(np.stack([model.beta for model in models]))
-        network.begin(fixed.float(), _principal(models, x, network.effects).float())
-        with torch.no_grad():
+        try:
+            models = [fit_mixed(x, y[:, i], starts) for i in range(y.shape[1])]
+            fixed = torch.from_numpy(np.stack([model.beta for model in models])).float()
+            effects = _principal(models, x, network.effects).float()
+        except np.linalg.LinAlgError:  # numbers so large that nothing can be solved: train from any start
+            return
+        if fixed.isfinite().all() and effects.isfinite().all():
+            network.begin(fixed, effects)
             noises = [max(0.5 * math.log(model.noise), math.log(LEAST_NOISE)) for model in models]
-            learner.log_noise.copy_(torch.tensor(noises))
+            with torch.no_grad():
+                learner.log_noise.copy_(torch.tensor(noises))
         return
     fixed = _logistic(torch.from_numpy(x), torch.from_numpy(y), network.outputs)
     intercepts = torch.zeros(min(network.effects, network.outputs), network.outputs, 1 + network.inputs)
