@@ -125,7 +125,7 @@ def independent(x: np.ndarray) -> np.ndarray:
     return np.array(kept, dtype=int)
 
 
-def gpboost(family: cavia.Tasks, leaves: int, rounds: int, slopes: int) -> Answer:
+def gpboost(family: cavia.Tasks, leaves: int, rounds: int, rate: float, slopes: int) -> Answer:
     """Boosted trees with random effects of the group; an unseen group's effects are its BLUP, or Laplace's mode."""
     import gpboost as gpb
 
@@ -139,7 +139,7 @@ def gpboost(family: cavia.Tasks, leaves: int, rounds: int, slopes: int) -> Answe
     effects = gpb.GPModel(
         group_data=owner, likelihood="bernoulli_logit" if binary else "gaussian", num_parallel_threads=1, **options
     )
-    settings = {"learning_rate": 0.1, "num_leaves": leaves, "min_data_in_leaf": 20, "verbose": -1, "num_threads": 1}
+    settings = {"learning_rate": rate, "num_leaves": leaves, "min_data_in_leaf": 20, "verbose": -1, "num_threads": 1}
     data = gpb.Dataset(x, (y if binary else y[:, 0]).astype(float))
     booster = gpb.train(settings, data, num_boost_round=rounds, gp_model=effects)
     found = np.asarray(effects.get_cov_pars(format_pandas=False), dtype=float).ravel()
@@ -188,7 +188,11 @@ Method = tuple[Callable[..., Answer], list[dict[str, Any]]]
 METHODS: dict[str, Method] = {
     "CAVIA": (cavia_table, [{}]),  # the defaults of `cavia fit`
     "mixed effects": (mixed_effects, grid(slopes=(0, 1, 2, 4, "all"))),
-    "GPBoost": (gpboost, grid(leaves=(8, 31), rounds=(100,), slopes=(0, 2))),
+    "GPBoost": (
+        gpboost,
+        grid(leaves=(8,), rounds=(100, 300), rate=(0.02, 0.1), slopes=(0,))
+        + grid(leaves=(8,), rounds=(100,), rate=(0.02,), slopes=(2,)),
+    ),
     "LightGBM": (lightgbm, grid(leaves=(8, 31), rounds=(100, 300), rate=(0.05,))),
     "each group alone": (alone, grid(penalty=(0.1, 1.0, 10.0, 100.0))),
     "the group's mean": (mean, [{}]),
