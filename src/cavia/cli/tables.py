@@ -29,10 +29,39 @@ MOST_STEPS = 100_000  # of adaptation: minutes
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
     _add_fit(commands)
-    _add_uses(commands)
+
+    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
+    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    adapt.add_argument(
+        "--out",
+        type=a_store,
+        default=Path("contexts"),
+        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
+    )
+    adapt.set_defaults(action=in_flags(_adapt))
+
+    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
+    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
+    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
+    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
+    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
+    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
+    predict.set_defaults(action=in_flags(_predict))
+
+    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
+    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
+    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
+    embed.set_defaults(action=in_flags(_embed))
 
 
 def _add_fit(commands: Any) -> None:
+    """`cavia fit`."""
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
@@ -44,6 +73,20 @@ def _add_fit(commands: Any) -> None:
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
+    _add_settings(fit)
+    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument(
+        "--search",
+        type=at_least(1, 10_000),
+        metavar="N",
+        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
+    )
+    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
+    fit.set_defaults(action=in_flags(_fit))
+
+
+def _add_settings(fit: argparse.ArgumentParser) -> None:
+    """What is trained, and how."""
     fit.add_argument(
         "--method",
         choices=["posterior", "gradient"],
@@ -63,41 +106,6 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument(
         "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
     )
-    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
-    fit.add_argument(
-        "--search",
-        type=at_least(1, 10_000),
-        metavar="N",
-        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
-    )
-    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
-    fit.set_defaults(action=in_flags(_fit))
-
-
-def _add_uses(commands: Any) -> None:
-    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
-    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    adapt.add_argument("--out", type=a_store, default=Path("contexts"), help="a store or its URL, made or added to")
-    adapt.set_defaults(action=in_flags(_adapt))
-
-    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
-    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
-    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
-    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
-    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
-    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
-    predict.set_defaults(action=in_flags(_predict))
-
-    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
-    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
-    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
-    embed.set_defaults(action=in_flags(_embed))
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -138,7 +146,12 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
     )
     found = search_table(
-        family, options.search, seed=options.seed, path=path, tell=lambda line: print(line, flush=True)
+        family,
+        options.search,
+        seed=options.seed,
+        most_iterations=2 * options.iterations,
+        path=path,
+        tell=lambda line: print(line, flush=True),
     )
     print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]
