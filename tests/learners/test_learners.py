@@ -16,6 +16,8 @@ LEARNERS = {
     "CAVIA+MAML": lambda model, loss="mse": cavia.CaviaMAML(model, loss),
     "MAML++": lambda model, loss="mse": cavia.MAMLPlusPlus(model, loss, inner_steps=2),
     "iMAML": lambda model, loss="mse": cavia.ImplicitMAML(model, loss),
+    "MT-net": lambda model, loss="mse": cavia.MTNet(model, loss).eval(),
+    "Meta-LSTM": lambda model, loss="mse": cavia.MetaLSTM(model, loss, inner_steps=2, hidden=3),
     "Gauss–Newton": lambda model, loss="mse": cavia.GaussNewton(model, loss),
 }
 each_learner = pytest.mark.parametrize("name", LEARNERS)

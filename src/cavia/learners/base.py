@@ -29,6 +29,7 @@ class Learner(Built, nn.Module, ABC):
 
     parts = ("model", "loss")
     inner_steps: int
+    draws = False  # True if `forward` draws random numbers in training, from PyTorch's own generator
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

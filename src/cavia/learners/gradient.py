@@ -97,10 +97,14 @@ class GradientLearner(Learner):
     def _starts(self, tasks: int) -> Fast:  # their number may be a symbol, in an exported graph
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
+    def _begin(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Fast:
+        """Where tasks with these support points begin: all at the same place."""
+        return self._starts(lead(x).shape[0])
+
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         with self._apart():
             rule = self.rule()
-            fast = self._starts(lead(x).shape[0]) if start is None else self._checked(x, start)
+            fast = self._begin(x, y, mask) if start is None else self._checked(x, start)
             memory = rule.begin(fast) if start is None else self._remembered(rule, fast, start)
             fast, memory = descend(self._slopes(x, y, mask), rule, fast, memory, steps, self.first_order)
             return Adapted.of(fast | memory, self._statistics(x, fast) if self.keeps_statistics else None)

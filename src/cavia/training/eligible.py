@@ -20,7 +20,7 @@ def is_worth_compiling(learner: Learner) -> bool:
             f"the meta-step runs uncompiled: {why}; Adam(compile=True) compiles it all the same", stacklevel=3
         )
         return False
-    return drawback(learner) is None
+    return drawback(learner) is None and not learner.draws  # compiled, other numbers would be drawn
 
 
 def require_linear_layers(learner: Learner) -> None:

@@ -21,7 +21,8 @@ COMPARED = (
     *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),
     *("ProtoNets", "Matching Networks"),
 )
-SYSTEMS = ("MAML++", "iMAML")  # what the paper quotes or names, beyond those
+# What the paper quotes or names, beyond those
+SYSTEMS = ("MAML++", "iMAML", "MT-net", "Meta-LSTM", "Relation Networks", "VERSA", "LEO")
 
 
 @dataclass(frozen=True)
