@@ -23,6 +23,7 @@ SLOW = (
     "tour",
     "export",
     "methods",
+    "library",
 )  # they draw pictures, train or compile
 
 

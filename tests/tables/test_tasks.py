@@ -212,7 +212,7 @@ def test_bad_tables_are_named(tmp_path, name, content, message):
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "table.parquet").write_text("")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(cavia.CaviaError, match=r"Parquet files need pyarrow: pip install 'cavia\[tables\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"reading Parquet needs pyarrow: pip install 'cavia-torch\[tables\]'"):
         read_table(tmp_path / "table.parquet")
 
 
