@@ -130,6 +130,7 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "from_array.pixels": lambda: np.zeros((12, 8, 8, 3), np.uint8),
     "from_table.inputs": lambda: None,
     "how": lambda: "film",
+    "optimiser": lambda: "adam",
     "sites": lambda: [{"layer": "0", "channels": 4, "axis": -1, "batch": 0}],
     "table": rows,
     "from_table.task": lambda: "user",

@@ -38,6 +38,8 @@ def pictures():
 
 LEARNERS = {
     "CAVIA": lambda: (cavia.CAVIA(mlp(), "mse", inner_steps=2), sines()),
+    "CAVIA, Adam": lambda: (cavia.CAVIA(mlp(), "mse", 0.1, 2, optimiser="adam"), sines()),
+    "CAVIA, Gauss–Newton": lambda: (cavia.CAVIA(mlp(), "mse", 0.1, 2, optimiser="gauss_newton"), sines()),
     "MAML": lambda: (cavia.MAML(mlp(), "mse", inner_steps=2), sines()),
     "ANIL": lambda: (cavia.ANIL(mlp(), "mse"), sines()),
     "MetaSGD": lambda: (cavia.MetaSGD(mlp(), "mse"), sines()),

@@ -7,6 +7,9 @@ import cavia
 
 LEARNERS = {
     "CAVIA": lambda model, loss="mse": cavia.CAVIA(model, loss, inner_steps=2),
+    "CAVIA, Adam": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.01, 2, optimiser="adam"),
+    "CAVIA, momentum": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.1, 2, optimiser="momentum"),
+    "CAVIA, Gauss–Newton": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.1, 2, optimiser="gauss_newton"),
     "CAVIA, learned start": lambda model, loss="mse": cavia.CAVIA(model, loss, learn_init=True),
     "MAML": lambda model, loss="mse": cavia.MAML(model, loss),
     "ANIL": lambda model, loss="mse": cavia.ANIL(model, loss),
