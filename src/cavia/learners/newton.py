@@ -98,9 +98,9 @@ def slopes_by_probing(head: Callable[[Tensor], Tensor], context: Tensor) -> Tens
 
 
 def ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
-    """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → v [T, C, 1], and whether there is one [T]; λ for all, or [T, 1, 1].
+    """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → v [T, C, 1], and whether there is one [T].
 
-    A task without a solution gets NaN, and the others theirs.
+    damping: λ, or one for each task, [T, 1, 1]. A task without a solution gets NaN, and the others theirs.
     """
     rows, columns = matrix.shape[1:]
     diagonal = damping * torch.eye(min(rows, columns)).to(matrix)
