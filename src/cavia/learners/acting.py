@@ -109,7 +109,8 @@ def actor(
 
     mean: take the likeliest action instead of a random one.
     """
-    policy, dtype, fast = policy_of(learner), next(learner.parameters()).dtype, dict(adapted.items())
+    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+    fast = {name: adapted[name] for name in learner.fast_names}
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step

@@ -40,6 +40,7 @@ class MetaStep:
     ):
         self.learner, self.precision = learner, precision
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
+        self.counter: Tensor | None = getattr(learner, "outer_steps", None)  # of learners whose loss changes with it
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
@@ -92,6 +93,8 @@ class MetaStep:
             loss = self._step(batch)
             if self.observer is not None:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
+            if self.counter is not None:
+                self.counter.add_(1)
             return loss
 
     def _step(self, batch: TaskBatch) -> Tensor:
