@@ -66,11 +66,8 @@ def add_experiment_commands(commands: Any) -> None:
 
 def _add_cluster_arguments(command: Any) -> None:
     command.add_argument("--on", type=on_ray, metavar="ray[://HOST:PORT]", help="on a Ray cluster: see docs/scaling.md")
-    command.add_argument(
-        "--storage",
-        metavar="ADDRESS",
-        help="with --on: keep checkpoints there, a folder or s3://… that all nodes reach",
-    )
+    storage = "with --on: keep checkpoints at this folder or address (s3://…), which all nodes must reach"
+    command.add_argument("--storage", metavar="ADDRESS", help=storage)
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -62,10 +62,10 @@ def connected(on: str) -> Iterator[Cluster]:
         yield Cluster(ray, None)
         return
     head = _place(address.removeprefix("ray://"), address) if address and address not in ("auto", "local") else None
-    if head is not None and not answers(*head):
+    if head is not None and not (answers(*head) and _speaks_grpc(*head)):
         raise CaviaError(f"no Ray cluster answers at {address}; start one with `ray start --head`, or mend the address")
     _be_quiet()
-    quiet = {"logging_level": "error", "log_to_driver": False}
+    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     try:
         if address and address != "local":
             ray.init(address=address, **quiet)
@@ -103,6 +103,20 @@ def answers(host: str, port: int) -> bool:
         socket.create_connection((host, port), ANSWER).close()
     except OSError:
         return False
+    return True
+
+
+def _speaks_grpc(host: str, port: int) -> bool:
+    """Whether what listens there may be Ray: joining what is not would take minutes to fail."""
+    try:
+        import grpc
+    except ImportError:
+        return True
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=ANSWER)
+        except grpc.FutureTimeoutError:
+            return False
     return True
 
 

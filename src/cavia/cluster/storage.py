@@ -23,8 +23,8 @@ class Storage:
         """A file, or None if there is none."""
         with self._reached():
             if self.is_folder:
-                path = Path(self.address, name)
-                return path.read_bytes() if path.exists() else None
+                file = Path(self.address, name)
+                return file.read_bytes() if file.exists() else None
             system, path = self._system(name)
             return system.cat_file(path) if system.exists(path) else None
 

@@ -51,6 +51,7 @@ class Task:
               the storage.
     versions: of those who give it.
     storage:  where files are kept; None: they are sent home with the news.
+    within:   the folder of all experiments in the storage.
     word:     what is written in the storage, if it is the same one.
     """
 
@@ -60,6 +61,7 @@ class Task:
     versions: Mapping[str, str]
     files: Mapping[str, bytes] = field(default_factory=dict)
     storage: str | None = None
+    within: str = ""
     word: str = ""
 
 
@@ -79,9 +81,9 @@ class CellOnNode:
         try:
             require_same_versions(task.versions)
             files = task.files
-            self.storage = None if task.storage is None else Storage(task.storage)
-            if self.storage:
-                self.storage.require_signed(task.word)
+            self.storage = None if task.storage is None else Storage(f"{task.storage}/{task.within}")
+            if task.storage and self.storage:
+                Storage(task.storage).require_signed(task.word)
                 files = self.storage.find(folders_of(task.cell), FILES)
             self.scratch = Storage(tempfile.mkdtemp(prefix="cavia-"))
             self.scratch.write(files)

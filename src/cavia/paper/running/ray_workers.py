@@ -32,7 +32,8 @@ class RayWorkers(Workers):
     """
 
     def __init__(self, cluster: Cluster, jobs: int | None = None, storage: str | None = None, device: str = "cpu"):
-        self.cluster, self.jobs, self.storage = cluster, jobs, storage
+        self.cluster, self.jobs = cluster, jobs
+        self.storage = Storage(storage).address if storage else None
         self.needs = {"num_cpus": 1} | ({"num_gpus": 1} if device.startswith("cuda") else {})
         self.resource = "GPU" if "num_gpus" in self.needs else "CPU"
         self.word = Storage(storage).sign() if storage else ""
@@ -66,7 +67,8 @@ class RayWorker(Worker):
         super().__init__(order, cell)
         self._where, self._ray = where, where.cluster.ray
         self._home = Storage(str(order.out.absolute().parent))
-        self._kept = Storage(f"{where.storage}/{order.out.absolute().parent.name}") if where.storage else None
+        self._within = order.out.absolute().parent.name
+        self._kept = Storage(f"{where.storage}/{self._within}") if where.storage else None
         self._said: list[Message] = []
         self._deaths, self._is_stopping, self._has_begun = 0, False, False
         self._lock = ExitStack()
@@ -111,7 +113,7 @@ class RayWorker(Worker):
         order = replace(self.order, device=device, data=data, out=self.order.out.absolute())
         task = Task(order, self.cell, 1, where.versions)
         if self._kept:
-            task = replace(task, storage=self._kept.address, word=where.word)
+            task = replace(task, storage=where.storage, within=self._within, word=where.word)
         else:
             task = replace(task, files=self._home.find(folders_of(self.cell), FILES))
         with speaking():
