@@ -31,6 +31,7 @@ ORDER = [
     "conformance",
     "training",
     "tables",
+    "streaming",
     "pictures",
     "published",
     "tools",

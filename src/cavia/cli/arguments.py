@@ -69,7 +69,10 @@ def on_ray(text: str) -> str:
     """A Ray cluster: ray, or ray://host:port."""
     from cavia.cluster.connection import checked_on
 
-    return checked_on(text)
+    try:
+        return checked_on(text)
+    except CaviaError as error:  # as a ValueError, argparse would hide what it says
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:

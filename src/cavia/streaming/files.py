@@ -1,7 +1,7 @@
-"""The Parquet files of a data set, in a folder or at any address that fsspec knows, and the parts that work is cut into.
+"""The Parquet files of a data set, in a folder or at any fsspec address, and the parts that work is cut into.
 
 A task's rows stand next to each other in one file: nothing has to be sorted or moved between machines then, and memory
-is that of a few row groups. `find_parts` looks through the column of task names, and refuses a task that is in two places.
+is that of a few row groups. `find_parts` looks through the names of tasks, and refuses one that is in two places.
 """
 
 from array import array
