@@ -75,6 +75,11 @@ def on_ray(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def a_store(text: str) -> Path | str:
+    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
+    return text if "://" in text else a_path(text)
+
+
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     """Whole numbers that are not below `least`, nor above `most`."""
 

@@ -5,8 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import on_ray, shown_text
-from cavia.cli.store import a_store
+from cavia.cli.arguments import a_store, on_ray, shown_text
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch

@@ -4,8 +4,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import a_path, at_least, in_flags, listed, positive, require_writable, shown_text, widths
-from cavia.cli.store import a_store
+from cavia.cli.arguments import (
+    a_path,
+    a_store,
+    at_least,
+    in_flags,
+    listed,
+    positive,
+    require_writable,
+    shown_text,
+    widths,
+)
 from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
 from cavia.errors import CaviaError
 
@@ -50,7 +59,10 @@ def add_table_commands(commands: Any) -> None:
     adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
     adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     adapt.add_argument(
-        "--out", type=a_path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
+        "--out",
+        type=a_store,
+        default=Path("contexts"),
+        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
     )
     add_adapt_arguments(adapt)
     adapt.set_defaults(action=in_flags(_adapt))
@@ -112,9 +124,9 @@ def _adapt(options: argparse.Namespace) -> None:
     names, adapted, left_out = model.adapt(table, options.steps)
     with ContextStore(place, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
-        count = len(store)
+        count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
-    print(f"{len(names)} tasks adapted{note}; written: {store.path}, which holds {count} contexts")
+    print(f"{len(names)} tasks adapted{note}; written: {where}, which holds {count} contexts")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -125,10 +137,10 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
-    is_file = isinstance(options.contexts, Path)
-    require_writable(options.out, options.model, options.table, *([options.contexts] if is_file else []))
+    file = options.contexts if isinstance(options.contexts, Path) else None
+    require_writable(options.out, options.model, options.table, *([file] if file else []))
     model = load_table_model(options.model)
-    if is_file and (not options.contexts.is_file() or not options.contexts.stat().st_size):
+    if file and (not file.is_file() or not file.stat().st_size):
         raise CaviaError(
             f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, named, nearest, shown
+from cavia.errors import CaviaError, missing_package, named, nearest, shown
 
 ENDINGS = (".parquet", ".pq")
 ROWS = 2**17  # of a part, about; a row group is never cut
@@ -58,7 +58,7 @@ def opened(file: str) -> Any:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
-        raise CaviaError("Parquet files need pyarrow: pip install 'cavia[tables]'") from None
+        raise missing_package("reading Parquet", "pyarrow", "tables") from None
     try:
         if "://" in file:
             system, path = _remote(file)
@@ -149,7 +149,7 @@ def _remote(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise CaviaError(f"{named(address)} needs fsspec: pip install 'cavia[ray]'") from None
+        raise missing_package(named(address), "fsspec", "ray") from None
     try:
         return url_to_fs(address)
     except Exception as error:
