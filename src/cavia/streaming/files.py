@@ -15,7 +15,7 @@ import numpy as np
 from cavia.errors import CaviaError, missing_package, named, nearest, shown
 
 ENDINGS = (".parquet", ".pq")
-ROWS = 2**17  # of a part, about; a row group is never cut
+ROWS = 2**15  # of a part, about; a row group is never cut
 AT_ONCE = 2**22  # names of tasks in memory, while it is found out whether one is in two places
 
 
