@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def in_one_process(model: str, data: str, store: str) -> dict[str, float]:
         put(self, *arguments)
         writing[0] += time.perf_counter() - begin
 
-    ContextStore.put = timed  # type: ignore[method-assign]
+    ContextStore.put = timed  # type: ignore[method-assign, assignment]
     job = Job(content_of(Path(model)), model, store)
     with opened_job(job) as (opened, _):
         begin = time.perf_counter()
@@ -95,7 +96,7 @@ def two_nodes() -> Any:
     """A cluster on this machine whose two nodes have a core each."""
     from ray.cluster_utils import Cluster
 
-    small = {"object_store_memory": 100 * 2**20}
+    small: dict[str, Any] = {"object_store_memory": 100 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args=small | {"num_cpus": 0, "include_dashboard": False})
     try:
         yield cluster, [cluster.add_node(num_cpus=1, **small) for _ in range(2)]
@@ -161,7 +162,7 @@ def same(one: str, other: str, tasks: int) -> bool:
 
 def measure(tasks: int) -> dict[str, Any]:
     """All figures, in a folder of its own."""
-    from tests.store.server import running
+    running = import_module("tests.store.server").running
 
     folder = Path(tempfile.mkdtemp(prefix="cavia-scale-"))
     try:

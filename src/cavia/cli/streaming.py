@@ -64,10 +64,12 @@ def predict_stream(options: argparse.Namespace) -> None:
         raise CaviaError(f"--out {shown_text(out)} must be a folder: predictions of many parts are many files")
     _require_shared(options.on, store)
     out = Storage(out).address
-    job = Job(content_of(options.model), str(options.model), store, out, unknown=options.unknown)
+    job = Job(content_of(options.model), str(options.model), store, out, None, options.unknown, options.interval)
     with opened_job(job) as (model, _):
         parts = _parts(options.table, model.task)
-        _claim(out, {"model": model.version, "files": [part.file for part in parts], "unknown": options.unknown})
+        files = list(dict.fromkeys(part.file for part in parts))
+        about = {"model": model.version, "files": files, "unknown": options.unknown, "interval": options.interval}
+        _claim(out, about)
         done = _run(job, parts, options.on)
     print(f"{as_text(done)} predicted; written: {out}")
 

@@ -16,7 +16,7 @@ from cavia import __version__
 from cavia.errors import CaviaError, shown
 from cavia.serving import describing as about
 from cavia.serving.batching import Batcher
-from cavia.serving.door import Door, read_body
+from cavia.serving.door import Door, Receive, read_body
 from cavia.serving.limits import Refused, checked_id
 from cavia.serving.metrics import Metrics
 from cavia.serving.service import Reply, Request, Service, as_json, refusal
@@ -39,9 +39,11 @@ class Desk:
         self.batcher = Batcher(service.answer, service.limits, seconds, self.metrics.batches.observe)
         self.reading = ThreadPoolExecutor(1, "cavia-store")
 
-    async def ask(self, what: str, request: HttpRequest) -> Response:
-        body = await read_body(request.receive, self.service.limits)
-        return _response(await self.batcher.submit(Request(what, body)))
+    async def adapt(self, receive: Receive) -> Reply:
+        return await self.batcher.submit(Request("adapt", await read_body(receive, self.service.limits)))
+
+    async def predict(self, receive: Receive) -> Reply:
+        return await self.batcher.submit(Request("predict", await read_body(receive, self.service.limits)))
 
     async def read(self, act: Callable[[], Any]) -> Any:
         try:
@@ -69,7 +71,8 @@ def make_app(service: Service, reader: ContextStore, token: str | None, seconds:
     app.add_exception_handler(HTTPException, _refuse_route)
     _add_model_routes(app, desk)
     _add_task_routes(app, desk)
-    return Door(app, Gate(token), desk.metrics, service.limits)
+    short = {"/adapt": desk.adapt, "/predict": desk.predict}
+    return Door(app, Gate(token), desk.metrics, service.limits, short)
 
 
 def _add_model_routes(app: FastAPI, desk: Desk) -> None:
@@ -77,11 +80,11 @@ def _add_model_routes(app: FastAPI, desk: Desk) -> None:
 
     @app.post("/adapt", **about.ADAPT)
     async def adapt(request: HttpRequest) -> Response:
-        return await desk.ask("adapt", request)
+        return _response(await desk.adapt(request.receive))
 
     @app.post("/predict", **about.PREDICT)
     async def predict(request: HttpRequest) -> Response:
-        return await desk.ask("predict", request)
+        return _response(await desk.predict(request.receive))
 
     @app.get("/model", **about.MODEL)
     async def model() -> Response:

@@ -100,7 +100,7 @@ class Service:
         """From JSON to tasks."""
         for request in (one for one in requests if one.what != "delete"):
             try:
-                body = parse_object(request.body.decode(), "the body", constants=True)
+                body = parse_object(request.body.decode(), "the body", constants=True, finite=False)
             except (CaviaError, UnicodeDecodeError) as error:
                 raise Refused(400, error) from error
             if unknown := body.keys() - KNOWN[request.what]:

@@ -32,10 +32,11 @@ class Done(NamedTuple):
 class Job:
     """Work on every part, the same on this machine and on a node.
 
-    model:   the content of its file, `name`.
-    store:   a file or a URL.
-    out:     where predictions go, a folder or an address; None: contexts go into the store.
-    unknown: what is predicted for tasks without a context.
+    model:    the content of its file, `name`.
+    store:    a file or a URL.
+    out:      where predictions go, a folder or an address; None: contexts go into the store.
+    unknown:  what is predicted for tasks without a context.
+    interval: a level, for intervals around predictions.
     """
 
     model: bytes
@@ -44,10 +45,11 @@ class Job:
     out: str | None = None
     steps: int | None = None
     unknown: str = "refuse"
+    interval: float | None = None
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        about = (sha256(self.model).hexdigest(), self.store, self.out, self.steps, self.unknown)
+        about = (sha256(self.model).hexdigest(), self.store, self.out, self.steps, self.unknown, self.interval)
         object.__setattr__(self, "digest", sha256(repr(about).encode()).hexdigest())
 
     def do(self, part: Part) -> Done:
@@ -71,7 +73,7 @@ class Job:
 
         done, content, writer = Done(), BytesIO(), None
         for table in chunks(part, model.task):
-            found = model.predict(table, Known(store), self.unknown)
+            found = model.predict(table, Known(store), self.unknown, self.interval)
             writer = parquet.ParquetWriter(content, found.schema) if writer is None else writer
             writer.write_table(found)
             done = done.plus(Done(len(found.column(model.task).unique()), len(found)))

@@ -18,7 +18,7 @@ from cavia.store.contexts import ContextStore
 from cavia.streaming.points import Lists, batches
 from cavia.tables.model import KnownTasks, TableModel, load_table_model
 from cavia.tables.reading import read_table
-from cavia.tables.writing import PREDICTION
+from cavia.tables.writing import PREDICTION, prediction_columns
 
 TASK, X, Y = "task", "x", "y"  # the columns of a learner that was not trained on a table
 
@@ -43,8 +43,8 @@ class Streamed(ABC):
         """The tasks of a pyarrow table: names, what adapted, rows left out for want of a target."""
 
     @abstractmethod
-    def predict(self, table: Any, contexts: "Known", unknown: str) -> Any:
-        """The table with predictions."""
+    def predict(self, table: Any, contexts: "Known", unknown: str, interval: float | None = None) -> Any:
+        """The table with predictions, and with an interval of that level around each."""
 
 
 class StreamedTable(Streamed):
@@ -52,24 +52,25 @@ class StreamedTable(Streamed):
 
     def __init__(self, model: TableModel):
         self.learner, self.encoding = model.learner, model.encoding
-        self.model = TableModel(_quick(model.learner), model.encoding)
+        self.model, self.quick = model, TableModel(_quick(model.learner), model.encoding)
         self.task = model.encoding.task
         self.columns = [self.task, *model.encoding.target_names, *(one.name for one in model.encoding.inputs)]
 
     def adapt(self, table: Any, steps: int | None) -> tuple[list[Any], Adapted, int]:
-        return self.model.adapt(read_table(table), steps)
+        return self.quick.adapt(read_table(table), steps)
 
-    def predict(self, table: Any, contexts: "Known", unknown: str) -> Any:
+    def predict(self, table: Any, contexts: "Known", unknown: str, interval: float | None = None) -> Any:
         rows = read_table(table)
         known = KnownTasks()
         names = contexts.among(list(dict.fromkeys(rows.names(self.task))), unknown)
         if names:
             known.put(names, contexts.store.get(names))
-        _, predictions, _ = self.model.predict(rows, known, unknown)
-        for target, values in predictions.items():
-            name = PREDICTION if len(predictions) == 1 else f"{PREDICTION}_{target}"
-            if name in table.column_names:
-                raise CaviaError(f"the table has a column {name!r} already; rename it")
+        predictions: Any
+        if interval is None:
+            _, predictions, _ = self.quick.predict(rows, known, unknown)
+        else:
+            _, predictions, _ = self.model.predict_intervals(rows, known, interval, unknown)
+        for name, values in prediction_columns(predictions, table.column_names, "the table").items():
             table = table.append_column(name, [values])
         return table
 
@@ -94,9 +95,11 @@ class StreamedLists(Streamed):
             raise CaviaError(f"the context of task {shown(name)} is not finite: its points are too far from training")
         return names, whole, 0
 
-    def predict(self, table: Any, contexts: "Known", unknown: str) -> Any:
+    def predict(self, table: Any, contexts: "Known", unknown: str, interval: float | None = None) -> Any:
         import pyarrow as pa
 
+        if interval is not None:
+            raise CaviaError("intervals are for models by `cavia fit`; leave out --interval")
         names = table.column(TASK).to_pylist()
         known = set(contexts.among(names, unknown))
         rows = {name: i for i, name in enumerate(names) if name in known}
