@@ -16,6 +16,7 @@ from cavia.cli.arguments import (
     shown_text,
     widths,
 )
+from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
@@ -32,7 +33,7 @@ def add_table_commands(commands: Any) -> None:
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
     adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
     adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     adapt.add_argument(
         "--out",
@@ -40,15 +41,17 @@ def add_table_commands(commands: Any) -> None:
         default=Path("contexts"),
         help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
     )
+    add_adapt_arguments(adapt)
     adapt.set_defaults(action=in_flags(_adapt))
 
     predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
     predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
+    predict.add_argument("table", type=a_store, help="rows to predict, without targets: a file, or Parquet in a folder")
     predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
     predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
     predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
-    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
+    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV, or a folder of Parquet")
+    add_predict_arguments(predict)
     predict.set_defaults(action=in_flags(_predict))
 
     embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
@@ -171,16 +174,20 @@ _FIT_DEFAULTS = {"support": (10,), "order": ("random",), "too_small": ("refuse",
 
 
 def _adapt(options: argparse.Namespace) -> None:
+    if streams(options):
+        adapt_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.reading import read_table
 
-    if isinstance(options.out, Path):
-        require_writable(options.out, options.model, options.table)
+    place = options.store or options.out
+    if isinstance(place, Path):
+        require_writable(place, options.model, options.table)
     model = load_table_model(options.model)
     table = read_table(options.table)
     names, adapted, left_out = model.adapt(table, options.steps)
-    with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
+    with ContextStore(place, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
         count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
@@ -188,6 +195,9 @@ def _adapt(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    if streams(options):
+        predict_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
