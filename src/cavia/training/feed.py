@@ -13,7 +13,7 @@ from cavia.learners.base import Learner
 from cavia.tasks.batch import seeded_generator
 from cavia.tasks.share import Share
 from cavia.training.outer import Block, Metrics
-from cavia.training.ranks import Ranks
+from cavia.training.ranks import ALONE, Ranks
 
 
 @checked
@@ -102,6 +102,7 @@ class Feed(ABC):
     """
 
     gives: ClassVar[type]
+    ranks: Ranks = ALONE
     share: Share | None = None
     may_draw: bool = True
     waits: bool
@@ -121,7 +122,7 @@ class Feed(ABC):
     def spread(self, ranks: Ranks) -> None:
         """Give this rank its share of each batch."""
         if not ranks.alone:
-            self.share = ranks.share(self.sizes.tasks_per_batch)
+            self.ranks, self.share = ranks, ranks.share(self.sizes.tasks_per_batch)
 
     @abstractmethod
     def as_config(self) -> dict[str, Any]:

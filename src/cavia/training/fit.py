@@ -30,6 +30,8 @@ from cavia.training.run import FitResult, Run, claim, training
 from cavia.training.simulated import EpisodeFeed
 from cavia.training.trpo import TRPO
 
+ECHO = 2.0  # seconds in which ranks hear one Ctrl-C twice: from the terminal, and from torchrun
+
 
 @checked
 def fit(
@@ -87,15 +89,18 @@ def fit(
             folder, progress = None, False
         if folder:
             stack.enter_context(folder.lock())
-        stop = stack.enter_context(stop_requests())
+        stop = stack.enter_context(stop_requests(0.0 if ranks.alone else ECHO))
         begun = ranks.from_first(lambda: folder.recorded() if folder else None)
         kernel = stack.enter_context(recorded_kernel(outer.has_kernel(learner), folder))
         feed.begin(begun)
-        about = {"learner": describe(learner), "iterations": iterations, **kernel}
-        config = about | feed.as_config() | outer.as_config()
-        ranks.require_same(config | {"minutes": minutes})
+
+        def config() -> dict[str, Any]:
+            about = {"learner": describe(learner), "iterations": iterations, **kernel}
+            return about | feed.as_config() | outer.as_config()
+
+        ranks.require_same(lambda: config() | {"minutes": minutes})
         if folder:
-            claim(folder, config)
+            claim(folder, config())
         stack.enter_context(training(learner))
         step = outer.step(learner, Length(iterations, minutes))
         if step.spread(ranks):

@@ -2,10 +2,12 @@
 
 import atexit
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -41,6 +43,10 @@ class Group(Ranks):
             dist.all_reduce(values, group=self.talk if values.device.type == "cpu" else self.data)
         return values
 
+    def mean(self, means: Tensor, tasks: int) -> Tensor:
+        sums = self.sum(torch.cat([means * tasks, means.new_tensor([tasks])]))
+        return sums[:-1] / sums[-1]
+
     def largest(self, value: int) -> int:
         found = torch.tensor(value)
         with self._hearing():
@@ -72,8 +78,11 @@ class Group(Ranks):
             for value in values:
                 dist.broadcast(value, 0, group=self.talk if value.device.type == "cpu" else self.data)
 
-    def require_same(self, config: Mapping[str, Any]) -> None:
-        own = json.loads(json.dumps(config, default=repr))
+    def wait(self) -> None:
+        self.largest(0)
+
+    def require_same(self, config: Callable[[], Mapping[str, Any]]) -> None:
+        own = json.loads(json.dumps(config(), default=repr))
         if found := difference(self.from_first(lambda: own), own, places=("on rank 0", f"on rank {self.number}")):
             raise CaviaError(f"the ranks must train the same run: {found}")
 
@@ -105,6 +114,13 @@ class Group(Ranks):
         with suppress(RuntimeError):
             _store().compare_set(self.name, "", json.dumps([self.number, kind, text]))
 
+    def is_chosen(self) -> bool:
+        """Whether this rank is the first to ask; all are if there is nobody to ask."""
+        try:
+            return bool(_store().compare_set(f"{self.name}/said", "", str(self.number)) == str(self.number).encode())
+        except RuntimeError:
+            return True
+
     def close(self) -> None:
         """Close the connections, which those who wait for us notice."""
         for group in {self.talk, self.data}:
@@ -122,12 +138,28 @@ def group(device: torch.device) -> Iterator[Group]:
     ranks = Group(device, f"cavia/{_runs}/failed")
     try:
         yield ranks
-        ranks.largest(0)  # all are done
+        ranks.wait()
     except BaseException as error:
         ranks.tell(error)
+        _shown_by_one(error, ranks)
         raise
     finally:
         ranks.close()
+
+
+def _shown_by_one(error: BaseException, ranks: Group) -> None:
+    """If nobody catches the error, one of the ranks shows it; one that is ours is a line, not a traceback."""
+    shows, default = ranks.is_chosen(), sys.excepthook
+
+    def show(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
+        if raised is not error:
+            default(kind, raised, trace)
+        elif shows and isinstance(error, CaviaError | Diverged | Interrupted):
+            print(f"cavia: {error}", file=sys.stderr)
+        elif shows:
+            default(kind, raised, trace)
+
+    sys.excepthook = show
 
 
 _runs = 0  # of this process; the ranks count alike

@@ -46,6 +46,10 @@ class Ranks:
         """The sum over all ranks, in place: equal on all of them, to the bit."""
         return values
 
+    def mean(self, means: Tensor, tasks: int) -> Tensor:
+        """Means [N] over `tasks` tasks of ours → over the tasks of all ranks; one sum, equal on all of them."""
+        return means
+
     def largest(self, value: int) -> int:
         """The largest that a rank has."""
         return value
@@ -61,8 +65,11 @@ class Ranks:
     def copy_from_first(self, values: Iterable[Tensor]) -> None:
         """Overwrite tensors by those of the first rank."""
 
-    def require_same(self, config: Mapping[str, Any]) -> None:
-        """Raise unless all ranks were given the same configuration."""
+    def wait(self) -> None:
+        """Go on when all are here."""
+
+    def require_same(self, config: Callable[[], Mapping[str, Any]]) -> None:
+        """Raise unless all ranks were given the same configuration, which is asked for only if there are others."""
 
 
 ALONE = Ranks()

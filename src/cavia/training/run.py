@@ -260,7 +260,9 @@ class Run:
     def _stopped(self) -> str:
         """Write a checkpoint, and say where the run was stopped."""
         self.checkpoint()
-        where = "without a run_dir it cannot go on" if self.folder is None else "run the same again to go on"
+        self.ranks.wait()  # for the checkpoint: whoever starts ranks ends all when one has ended
+        can_go_on = self.ranks.from_first(lambda: self.folder is not None)
+        where = "run the same again to go on" if can_go_on else "without a run_dir it cannot go on"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
     def _who(self) -> str:

@@ -96,22 +96,22 @@ class MetaStep:
             loss = self._step(batch)
             if self.observer is not None:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
+                for statistics in () if self.ranks.alone else self.observer.buffers():
+                    statistics.copy_(self.ranks.mean(statistics.flatten(), len(batch)).view_as(statistics))
             return loss
 
     def _step(self, batch: TaskBatch) -> Tensor:
         if self.ranks.alone and (self.chunk is None or self.chunk >= len(batch)):
             return self._whole(batch)
-        found = self.first_moment.new_zeros(len(self.first_moment) + 2)  # gradient, loss, number of tasks: [P + 2]
-        total, loss = found[:-2], found[-2]
+        found = self.first_moment.new_zeros(len(self.first_moment) + 1)  # the gradient, and the loss last
+        total, loss = found[:-1], found[-1]
         for part in batch.split(self.chunk or len(batch)):
             gradient, part_loss = self._gradient(part)
             share = len(part) / len(batch)
             total += share * gradient
             loss += share * part_loss
-        if not self.ranks.alone:  # the mean over the tasks of all
-            found *= len(batch)
-            found[-1] = len(batch)
-            found /= self.ranks.sum(found)[-1].clone()
+        found = self.ranks.mean(found, len(batch))
+        total, loss = found[:-1], found[-1]
         self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
         return loss.clone()
 
