@@ -6,7 +6,7 @@ RUNS ?= runs/first
 BENCH ?=  # --quick: a few minutes
 ATTACK ?=  # --minutes 5
 
-.PHONY: run test check attack setup lint bench docs clean
+.PHONY: run test check attack setup lint bench docs wheel clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -41,6 +41,15 @@ lint: setup
 docs: setup  ## The documentation as a site, in build/site.
 	$(PIP) -e '.[docs]'
 	$(BIN)/mkdocs build
+
+wheel: setup  ## The distribution in build/dist, tried in an environment of its own.
+	$(PIP) build
+	rm -rf build/dist build/empty
+	$(BIN)/python -m build --quiet --outdir build/dist
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls build/dist/*.whl)[all]"
+	cd build && empty/bin/python -m cavia doctor && empty/bin/cavia models && empty/bin/cavia evaluate sine --tasks 100
+	build/empty/bin/python examples/sine.py --iterations 200
 
 bench: setup  ## Speed against the peers and the machine's peak, in one run: bench.md, .json and .png.
 	$(PIP) -e '.[bench]'

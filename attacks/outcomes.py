@@ -149,7 +149,8 @@ def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
         child.join()
         if done < len(cases):  # the child hangs in this case, or died of it
             case = cases[done]
-            yield Outcome(RAW, case.target, case.about, show(case.value), f"no end, or exit code {child.exitcode}")
+            kind = RIGHT if case.may_last and child.exitcode == -signal.SIGKILL else RAW
+            yield Outcome(kind, case.target, case.about, show(case.value), f"no end, or exit code {child.exitcode}")
             done += 1
 
 
@@ -162,9 +163,9 @@ def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     signal.signal(signal.SIGALRM, _too_long)
     for case in cases:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS, 1)  # again and again: some code swallows whatever is raised
         result = outcome(case)
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         send.send(result)
 
 

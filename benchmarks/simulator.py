@@ -4,7 +4,7 @@
 
 10 tasks × 4 rollouts, the same random actions for all; one unit of work is one control step (5 of MuJoCo's) of one
 environment. Before anything is timed, both must simulate the same motion from the same state. envpool takes part if it
-is installed (`cavia[bench]`); it draws its own first states and is not compared.
+is installed (the extra `bench`); it draws its own first states and is not compared.
 """
 
 import argparse
@@ -31,7 +31,7 @@ BASELINE = "gymnasium"
 
 def gymnasiums(count: int = TASKS * ROLLOUTS) -> Any:
     """Gymnasium's own vector of cheetahs, reset."""
-    # Its HalfCheetah imports imageio, which is not installed with "cavia[rl]", for its videos only.
+    # Its HalfCheetah imports imageio, which is not among the packages of the extra `rl`, for its videos only.
     sys.modules.setdefault("imageio", types.ModuleType("imageio"))
     with warnings_of_mujoco():
         copies = [lambda: gymnasium.make("HalfCheetah-v5", max_episode_steps=10**9)] * count

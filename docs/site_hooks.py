@@ -6,7 +6,7 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-SHOWN = ("README.md", "*.svg", "*/*.svg", "*/*.png", "benchmarks/*.md")
+SHOWN = ("README.md", "claims.md", "report.md", "*.svg", "*/*.svg", "*/*.png", "benchmarks/*.md")
 
 
 def on_files(files, config):

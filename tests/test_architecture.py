@@ -33,6 +33,7 @@ ORDER = [
     "pictures",
     "published",
     "tools",
+    "serving",
     "paper",
     "cli",
 ]
@@ -111,6 +112,9 @@ def test_importing_cavia_is_lean():
         "sklearn",
         "psycopg",
         "onnx",
+        "fastapi",
+        "uvicorn",
+        "prometheus_client",
         "torch._dynamo.convert_frame",
     ]
     estimators = {"ContextClassifier", "ContextRegressor", "few_shot_score"}  # scikit-learn imports pandas
@@ -178,3 +182,18 @@ def lines(node):
 
 def test_files_and_functions_are_short():
     assert not set(too_long())
+
+
+def test_no_text_installs_the_package_of_another():
+    """`cavia` on PyPI is somebody else's: ours is cavia-torch."""
+    wrong = re.compile(r"pip install" r" (-\S+ )*['\"]?cavia(?!-torch)\b")
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = [ROOT / name for name in files if Path(name).suffix in (".md", ".py", ".yml", ".toml", ".ipynb", "")]
+    guilty = [
+        f"{path}: {line.strip()}"
+        for path in texts
+        if path.is_file()
+        for line in path.read_text(errors="replace").splitlines()
+        if wrong.search(line)
+    ]
+    assert not guilty

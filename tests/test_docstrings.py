@@ -17,7 +17,7 @@ MODULES = [name for _, name, _ in pkgutil.walk_packages(cavia.__path__, "cavia."
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
     if name == "cavia.envs.single_task":
-        pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+        pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
     module = importlib.import_module(name)
     names = {"torch": torch, "np": numpy, **{key: getattr(cavia, key) for key in cavia.__all__}, **vars(module)}
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()

@@ -14,7 +14,16 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
 
 
-SLOW = ("images", "table", "estimator", "policies", "online", "tour", "export")  # they draw pictures, train or compile
+SLOW = (
+    "images",
+    "table",
+    "estimator",
+    "policies",
+    "online",
+    "tour",
+    "export",
+    "library",
+)  # they draw pictures, train or compile
 
 
 @pytest.mark.parametrize(

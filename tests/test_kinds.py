@@ -1,6 +1,7 @@
 """Arguments of a wrong kind are named at the door."""
 
 import inspect
+import resource
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import cavia
+from cavia import machine
 from cavia.kinds import checked
 
 
@@ -121,3 +123,28 @@ def test_the_first_calls_may_come_from_several_threads():
 def test_classes_have_their_constructors_signature():
     assert list(inspect.signature(cavia.ProtoNets).parameters) == ["model", "loss", "ways"]  # inherited
     assert list(inspect.signature(cavia.Sine).parameters) == ["amplitude", "phase", "x"]
+
+
+@checked
+def takes_memory(n: int, error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 bytes")])
+def test_memory_that_runs_out_is_one_line_that_names_the_large_number(error):
+    with pytest.raises(cavia.CaviaError, match=r"takes_memory ran out of memory with n=1000000000; choose less"):
+        takes_memory(10**9, error)
+    with pytest.raises(type(error)):  # no argument is to blame
+        takes_memory(3, error)
+
+
+def test_other_errors_pass_as_they_are():
+    with pytest.raises(RuntimeError, match="something else"):
+        takes_memory(10**9, RuntimeError("something else"))
+
+
+def test_a_limit_of_the_process_counts_as_the_machines_memory(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (2**30, 2**30))
+    assert machine.memory() == 2**30
+    with pytest.raises(cavia.CaviaError, match=r"a batch needs about 2 GB of memory, this machine has 1 GB"):
+        machine.require_memory(2**31, "a batch")

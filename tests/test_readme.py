@@ -10,8 +10,9 @@ from cavia.paper.catalogue import find
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+REPRODUCING = (ROOT / "docs" / "reproducing.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README + REPRODUCING, flags=re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from lazy_loader import attach_stub
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The names of __init__.pyi, each imported at its first use: the command line answers at once, and starts its workers
 # before it imports PyTorch itself.

@@ -29,6 +29,11 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped from outside, after a checkpoint was written if there is a run folder."""
 
 
+def missing_package(what: str, package: str, extra: str) -> CaviaError:
+    """An optional package is not installed. The distribution has another name than the module: `cavia` was taken."""
+    return CaviaError(f"{what} needs {package}: pip install 'cavia-torch[{extra}]'")
+
+
 def one_line(text: str) -> str:
     """Without line breaks, and with words that are too long to read cut short."""
     words = text.split(" ") if "\n" not in text else text.split()

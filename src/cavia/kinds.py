@@ -18,6 +18,8 @@ from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, TypeVar, Uni
 from cavia.errors import CaviaError, shown
 
 MOST_ELEMENTS = 1000  # of a collection are looked at
+LARGE = 100_000  # a number that may be to blame where memory runs out
+NO_MEMORY = ("allocate memory", "out of memory", "Storage size calculation overflowed", "invalid size, tried to")
 Anything = TypeVar("Anything", bound=Callable[..., Any])
 
 
@@ -48,7 +50,11 @@ def checked(code: Anything) -> Anything:
     @wraps(code)
     def checking(*arguments: Any, **named: Any) -> Any:
         check(arguments, named)
-        return code(*arguments, **named)
+        try:
+            return code(*arguments, **named)
+        except (MemoryError, RuntimeError) as error:
+            guard.refuse_size(error, arguments, named)
+            raise
 
     return checking  # type: ignore[return-value]
 
@@ -72,6 +78,16 @@ class Guard:
             kind = self.by_name.get(name)
             if kind is not None and not kind.holds(value):
                 raise _wrong(name, kind, value)
+
+    def refuse_size(self, error: Exception, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Raise a CaviaError that names the large numbers among the arguments, if memory ran out because of them."""
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            return
+        given = signature(self.function).bind(*arguments, **named).arguments
+        large = [f"{name}={shown(value)}" for name, value in given.items() if _is_large(value)]
+        if large:
+            message = f"{self.function.__qualname__} ran out of memory with {', '.join(large)}; choose less"
+            raise CaviaError(message) from error
 
     def _read(self) -> None:
         in_order: list[tuple[str, Kind] | None] = []
@@ -193,6 +209,12 @@ def _sequence(kind: type, inside: Sequence[Any]) -> Kind:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_large, value))
+    return _is_whole(value) and value >= LARGE
 
 
 def _is_number(value: Any) -> bool:

@@ -15,7 +15,7 @@ def cores() -> int:
 
 
 def memory() -> int | None:
-    """How many bytes of memory this machine, or the container we are in, has; None: it does not say."""
+    """How many bytes of memory this machine, the container or the process may use; None: it does not say."""
     try:
         known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
@@ -25,7 +25,10 @@ def memory() -> int | None:
             known.append(int(Path(path).read_text()))
         except (OSError, ValueError):  # no container, or one without a limit ("max")
             continue
-    return min(known)
+    import resource  # not on Windows, where we do not get here
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
+    return min(known if limit == resource.RLIM_INFINITY else [*known, limit])
 
 
 def require_memory(needed: int, what: str) -> None:

@@ -46,7 +46,7 @@ def precision():
 def test_same_weights_as_ours_after_two_steps(name, library, precision):
     work = SMALL[name]
     if library and not find_spec(library):
-        pytest.skip(f"{library} is not installed: pip install 'cavia[bench]'")
+        pytest.skip(f"{library} is not installed: pip install 'cavia-torch[bench]'")
     if library == "jax" and work.loss != "mse":
         pytest.skip("the JAX peer knows the MLP only")
     precision(work.dtype)

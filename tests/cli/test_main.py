@@ -79,7 +79,6 @@ def test_list_shows_what_there_is(tmp_path, capsys):
         (["run", "table1", "--device", "gpu"], "device 'gpu' cannot be used here"),
         (["run"], "required: experiment"),
         (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
-        ([], "required: command"),
         (["evaluate", "nowhere"], "there is no trained model nowhere"),
         (["report", "nowhere"], "nowhere"),
     ],

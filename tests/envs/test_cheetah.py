@@ -11,8 +11,8 @@ import torch
 import cavia
 from cavia.envs import CheetahDirection, CheetahVelocity
 
-mujoco = pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
-gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+mujoco = pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
+gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
 
 from cavia.envs.simulator import warnings_of_mujoco  # noqa: E402
 
@@ -29,7 +29,7 @@ def run(env, scale=1.0, tasks=2, rollouts=2):
 
 @pytest.mark.parametrize("observation", ["paper", "gymnasium"])
 def test_the_list_steps_as_gymnasium_does(observation, monkeypatch):
-    # Gymnasium's HalfCheetah imports imageio, which is not installed with "cavia[rl]", for its videos only.
+    # Gymnasium's HalfCheetah imports imageio, which is not among the packages of the extra `rl`, for its videos only.
     monkeypatch.setitem(sys.modules, "imageio", types.ModuleType("imageio"))
     env = CheetahDirection(backend="list", observation=observation)
     random = torch.Generator().manual_seed(5)
@@ -157,7 +157,7 @@ def test_wrong_options_are_named():
 
 def test_missing_mujoco_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(cavia.CaviaError, match=r'needs mujoco .*; pip install "cavia\[rl\]"'):
+    with pytest.raises(cavia.CaviaError, match=r"needs mujoco .*: pip install 'cavia-torch\[rl\]'"):
         CheetahDirection()
 
 

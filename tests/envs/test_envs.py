@@ -22,8 +22,8 @@ def generator(seed=0):
 @pytest.fixture(params=ENVS)
 def env(request):
     if request.param != "navigation":
-        pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
-        pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+        pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
+        pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
     return ENVS[request.param]()
 
 

@@ -7,8 +7,8 @@ import torch
 import cavia
 from cavia.envs import GymTasks, collect, register
 
-gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
-pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
+gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
+pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 

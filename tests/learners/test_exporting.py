@@ -72,6 +72,15 @@ def test_steps_and_a_mask_are_the_graphs(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [cavia.CAVIA, cavia.CaviaMAML])
+def test_without_steps_every_task_starts_alike(kind, tmp_path):
+    torch.manual_seed(0)
+    learner = kind(cavia.MLP(1, 1, hidden=(8,), context=2), "mse")
+    learner.export(tmp_path / "model.onnx", steps=0)
+    check_same(learner, tmp_path / "model.onnx", steps=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [cavia.CAVIA, cavia.ProtoNets, cavia.MatchingNets])
 def test_labels(kind, tmp_path):
     torch.manual_seed(0)
@@ -122,7 +131,7 @@ def test_points_that_nobody_can_guess_need_an_example(tmp_path):
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(cavia.CaviaError, match=r"export needs onnxscript: pip install 'cavia\[onnx\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"export needs onnxscript: pip install 'cavia-torch\[onnx\]'"):
         cavia.CAVIA(cavia.MLP(1, 1), "mse").export(tmp_path / "model.onnx")
 
 

@@ -65,8 +65,8 @@ def is_policy(experiment):
 def needs(experiment):
     """Skip the test if the experiment simulates a cheetah and there is no simulator."""
     if experiment.id in ("fig6a", "fig6b"):
-        pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
-        pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+        pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
+        pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
 
 
 def train_all(experiment, changes, runs: Path) -> list[CellResult]:

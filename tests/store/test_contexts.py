@@ -233,7 +233,7 @@ def test_export_holds_everything(store, tmp_path, ids, dtype):
 def test_export_without_pyarrow_names_the_extra(store, tmp_path, monkeypatch):
     store.put([1], torch.zeros(1, 2))
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(cavia.CaviaError, match=r"pip install 'cavia\[tables\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"pip install 'cavia-torch\[tables\]'"):
         store.export(tmp_path / "tasks.parquet")
 
 

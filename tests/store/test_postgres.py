@@ -233,5 +233,5 @@ def test_other_refusals_are_one_line(store, url):
 def test_without_psycopg_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "cavia.store.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(cavia.CaviaError, match=r"pip install 'cavia\[postgres\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"pip install 'cavia-torch\[postgres\]'"):
         cavia.ContextStore(f"postgresql://localhost/{os.getpid()}", VERSION)

@@ -13,7 +13,7 @@ import cavia
 from cavia.cli import main
 from cavia.tables.fitting import train_table
 
-pytest.importorskip("sklearn", reason="needs pip install 'cavia[sklearn]'")
+pytest.importorskip("sklearn", reason="needs pip install 'cavia-torch[sklearn]'")
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
@@ -165,7 +165,7 @@ def test_scikit_learn_is_imported_at_first_use_and_named_if_it_is_not_there():
         except cavia.CaviaError as error:
             print(error)"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia[sklearn]'\n"
+    assert found.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia-torch[sklearn]'\n"
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])

@@ -212,5 +212,16 @@ def test_bad_tables_are_named(tmp_path, name, content, message):
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "table.parquet").write_text("")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(cavia.CaviaError, match=r"Parquet files need pyarrow: pip install 'cavia\[tables\]'"):
+    with pytest.raises(cavia.CaviaError, match=r"reading Parquet needs pyarrow: pip install 'cavia-torch\[tables\]'"):
         read_table(tmp_path / "table.parquet")
+
+
+def test_a_tensor_is_not_taken_for_pairs():
+    with pytest.raises(cavia.CaviaError, match=r"pairs \(x, y\), got a Tensor \[4, 2, 4\]"):
+        cavia.Tasks(torch.zeros(4, 2, 4))
+
+
+def test_very_many_tasks_of_few_come_equally_often():
+    family = cavia.Tasks([(torch.zeros(2, 1), torch.zeros(2, 1))] * 3, splits=(1, 0, 0))
+    batch = family.sample(300_000, 1, 1, torch.Generator().manual_seed(0))
+    assert batch.attributes["task"].bincount().tolist() == [100_000] * 3

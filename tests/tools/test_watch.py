@@ -59,8 +59,8 @@ def test_the_same_task_is_watched_again(navigation):
 
 
 def test_watch_the_cheetah_without_opengl(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
-    pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+    pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
+    pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
     folder = train(cavia.envs.CheetahDirection(horizon=6), tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     order = ["watch", str(folder), "--updates", "1", "--out", str(tmp_path / "cheetah.gif")]
@@ -76,7 +76,7 @@ def test_watch_the_cheetah_without_opengl(tmp_path, capsys, monkeypatch):
 
 
 def test_a_driver_that_aborts_is_a_reason(monkeypatch):
-    pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
+    pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
     cavia.tools.watch.opengl_problem.cache_clear()
     assert cavia.tools.watch.opengl_problem()

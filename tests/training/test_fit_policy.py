@@ -95,7 +95,7 @@ train(make(env=env), 6, sys.argv[1], env, every=2, validation_tasks=0)
 
 @pytest.mark.slow
 def test_a_killed_run_of_cheetahs_goes_on_to_the_bit(tmp_path):
-    pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
+    pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
 
     def run(folder):
         env = CheetahDirection(horizon=4, threads=2)
@@ -206,7 +206,7 @@ def test_bad_settings_are_named(changes, message):
 
 
 def test_a_simulation_that_breaks_down_is_one_clear_error_and_the_run_can_go_on(tmp_path, monkeypatch):
-    pytest.importorskip("mujoco", reason='needs pip install "cavia[rl]"')
+    pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
     env = CheetahDirection(horizon=4, threads=1)
     train(make(env=env), 2, tmp_path, env, every=1, validation_tasks=0)
     simulate = RolloutSimulator._simulate
@@ -230,7 +230,7 @@ def test_a_policy_that_diverges_is_named(rate):
 
 
 def test_a_gymnasium_environment_is_trained_and_goes_on(tmp_path):
-    gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia[rl]"')
+    gymnasium = pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
 
     def run(iterations, name="CartPole-v1", tasks=(5.0, 15.0)):
         env = cavia.envs.GymTasks(

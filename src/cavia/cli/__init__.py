@@ -13,6 +13,8 @@ from pathlib import Path
 from cavia.cli.arguments import Parser
 from cavia.cli.experiments import add_experiment_commands
 from cavia.cli.models import add_model_commands
+from cavia.cli.orientation import add_doctor_command, orient
+from cavia.cli.serving import add_serve_command
 from cavia.cli.store import add_store_command
 from cavia.cli.tables import add_table_commands
 from cavia.cli.terminal import make_readable, say, silence
@@ -86,7 +88,15 @@ def make_parser() -> Parser:
 
     parser = Parser(prog="cavia", description="Fast context adaptation via meta-learning.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cavia {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
-    for add in (add_experiment_commands, add_model_commands, add_store_command, add_table_commands):
+    commands = parser.add_subparsers(dest="command", metavar="command", parser_class=Parser)
+    parser.set_defaults(action=orient)
+    for add in (
+        add_experiment_commands,
+        add_model_commands,
+        add_table_commands,
+        add_store_command,
+        add_serve_command,
+        add_doctor_command,
+    ):
         add(commands)
     return parser

@@ -65,6 +65,11 @@ def a_path(text: str) -> Path:
     return Path(text)
 
 
+def a_store(text: str) -> Path | str:
+    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
+    return text if "://" in text else a_path(text)
+
+
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     """Whole numbers that are not below `least`, nor above `most`."""
 

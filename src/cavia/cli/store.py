@@ -3,13 +3,8 @@
 import argparse
 from typing import Any
 
-from cavia.cli.arguments import a_path, at_least
+from cavia.cli.arguments import a_path, a_store, at_least
 from cavia.errors import CaviaError
-
-
-def a_store(text: str) -> Any:
-    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
-    return text if "://" in text else a_path(text)
 
 
 def add_store_command(commands: Any) -> None:

@@ -4,7 +4,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import a_path, at_least, in_flags, listed, positive, require_writable, shown_text, widths
+from cavia.cli.arguments import (
+    a_path,
+    a_store,
+    at_least,
+    in_flags,
+    listed,
+    positive,
+    require_writable,
+    shown_text,
+    widths,
+)
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
@@ -48,14 +58,17 @@ def add_table_commands(commands: Any) -> None:
     adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
     adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     adapt.add_argument(
-        "--out", type=a_path, default=Path("contexts"), help="a store, made or added to (default: contexts)"
+        "--out",
+        type=a_store,
+        default=Path("contexts"),
+        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
     )
     adapt.set_defaults(action=in_flags(_adapt))
 
     predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
     predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
     predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
-    predict.add_argument("--contexts", type=a_path, required=True, help="a store by `cavia adapt`")
+    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
     predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
     predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
     predict.set_defaults(action=in_flags(_predict))
@@ -97,15 +110,16 @@ def _adapt(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.reading import read_table
 
-    require_writable(options.out, options.model, options.table)
+    if isinstance(options.out, Path):
+        require_writable(options.out, options.model, options.table)
     model = load_table_model(options.model)
     table = read_table(options.table)
     names, adapted, left_out = model.adapt(table, options.steps)
     with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
-        count = len(store)
+        count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
-    print(f"{len(names)} tasks adapted{note}; written: {options.out}, which holds {count} contexts")
+    print(f"{len(names)} tasks adapted{note}; written: {where}, which holds {count} contexts")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -113,9 +127,10 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
-    require_writable(options.out, options.model, options.table, options.contexts)
+    file = options.contexts if isinstance(options.contexts, Path) else None
+    require_writable(options.out, options.model, options.table, *([file] if file else []))
     model = load_table_model(options.model)
-    if not options.contexts.is_file() or not options.contexts.stat().st_size:
+    if file and (not file.is_file() or not file.stat().st_size):
         raise CaviaError(
             f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )

@@ -1,6 +1,6 @@
 """Reinforcement learning with a task axis: environments that step all tasks × rollouts at once.
 
-MuJoCo and Gymnasium are imported when they are first needed: pip install "cavia[rl]".
+MuJoCo and Gymnasium are imported when they are first needed: pip install "cavia-torch[rl]".
 """
 
 from cavia.envs.base import Step, TaskEnv

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cavia.envs.base import Step, TaskEnv, spread
 from cavia.envs.simulator import Unstable, make_simulator
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, missing_package, require_at_least, require_one_of
 from cavia.tasks.batch import shape
 
 FRAME_SKIP = 5
@@ -149,8 +149,8 @@ def model_path() -> str:
     """Where Gymnasium keeps its HalfCheetah."""
     spec = find_spec("gymnasium")
     if spec is None or spec.origin is None:
-        raise CaviaError('the cheetah needs gymnasium, which ships its model; pip install "cavia[rl]"')
+        raise missing_package("the cheetah", "gymnasium, which ships its model", "rl")
     path = Path(spec.origin).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
     if not path.is_file():
-        raise CaviaError(f'gymnasium has no cheetah at {path}; pip install "cavia[rl]"')
+        raise missing_package("the cheetah", f"a gymnasium that has {path}", "rl")
     return str(path)

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from cavia.errors import CaviaError
+from cavia.errors import missing_package
 
 
 def optional(name: str) -> Any:
@@ -11,4 +11,4 @@ def optional(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise CaviaError(f'this environment needs {name} ({error}); pip install "cavia[rl]"') from None
+        raise missing_package("this environment", f"{name} ({error})", "rl") from None

@@ -216,7 +216,7 @@ class Learner(Built, nn.Module, ABC):
         steps: int | None = None,
         mask: bool = False,
     ) -> None:
-        """Write adaptation and prediction, in evaluation mode, to one ONNX graph; it needs `pip install 'cavia[onnx]'`.
+        """Write adaptation and prediction, in evaluation mode, to one ONNX graph; it needs the extra `onnx`.
 
         Inputs:  support_x [T, K, ...], support_y [T, K, ...] and query_x [T, N, ...]; T, K and N are free, from 1 on.
         Outputs: prediction [T, N, ...] and, if a context adapts, context [T, C].

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cavia.compiler.compiling import is_compiling
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, missing_package, require_at_least
 from cavia.learners.adapted import CONTEXT
 from cavia.learners.base import Learner
 from cavia.learners.decompositions import table
@@ -57,21 +57,23 @@ def _require_packages() -> None:
         try:
             import_module(name)
         except ImportError as error:
-            raise CaviaError(f"export needs {name}: pip install 'cavia[onnx]'") from error
+            raise missing_package("export", name, "onnx") from error
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without the exporter's warnings, which are about packages and its own code."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 def _outputs(learner: Learner, points: Points, steps: int) -> dict[str, Tensor]:
@@ -136,6 +138,10 @@ def _looped(one: Any) -> Any:
 
     body, weights = one.graph, list(one.graph.initializer)
     del body.initializer[:]  # they stay outside, once for all tasks
+    for weight in weights:  # without steps, a task's context is one of them
+        if weight.name in {value.name for value in body.output}:
+            body.node.append(helper.make_node("Identity", [f"{weight.name}_given"], [weight.name]))
+            weight.name = f"{weight.name}_given"
     outside = []
     for value in (*body.input, *body.output):
         many = copy.deepcopy(value)

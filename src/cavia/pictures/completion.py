@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.kinds import checked
 from cavia.pictures.images import ImageSet, read_images
 from cavia.tasks.batch import TaskBatch, TaskFamily
 
@@ -58,6 +59,7 @@ class Completion(TaskFamily):
 
         return reopened(cls, settings, root, synthetic_faces)
 
+    @checked
     def sample(
         self, tasks: int, support: int, query: int | None, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:

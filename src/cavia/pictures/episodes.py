@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.kinds import checked
 from cavia.pictures.images import ImageSet
 from cavia.pictures.labelled import read_classes
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
@@ -74,7 +75,7 @@ class Episodes(TaskFamily):
                     f"the class {min(common)!r} of {images.source} is in {a!r} and in {b!r}; it must be in one"
                 )
         for split in SPLITS:
-            self._check_enough(split, shots + queries)
+            self._check_enough(split, shots + queries, f"{shots=} and {queries=}")
 
     def pictures_of_each_class(self, split: str) -> int:
         """How many pictures every class of the split has at least."""
@@ -98,6 +99,7 @@ class Episodes(TaskFamily):
 
         return reopened(cls, settings, root, synthetic_glyphs)
 
+    @checked
     def sample(
         self, tasks: int, support: int | None, query: int | None, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
@@ -110,9 +112,10 @@ class Episodes(TaskFamily):
         """
         require_at_least("tasks", tasks, 1)
         require_one_of("split", split, SPLITS)
-        shots = self._per_class("support", self.support if support is None else support)
-        queries = self._per_class("query", self.query if query is None else query)
-        self._check_enough(split, shots + queries)
+        support = self.support if support is None else support
+        query = self.query if query is None else query
+        shots, queries = self._per_class("support", support), self._per_class("query", query)
+        self._check_enough(split, shots + queries, f"{support=} and {query=}")
         members, device, turns = self._members[split], generator.device, 4 if self.rotations else 1
         # The largest of random scores are a random choice in random order.
         scores = torch.rand(tasks, len(members.names) * turns, generator=generator, device=device)
@@ -149,8 +152,8 @@ class Episodes(TaskFamily):
             raise CaviaError(f"{name} must be a multiple of {self.ways}, the ways, got {points}")
         return points // self.ways
 
-    def _check_enough(self, split: str, needed: int) -> None:
-        """Raise unless a split has `ways` classes, and `needed` pictures of each."""
+    def _check_enough(self, split: str, needed: int, why: str) -> None:
+        """Raise unless a split has `ways` classes, and `needed` pictures of each; why: the arguments that need them."""
         members, turns = self._members[split], 4 if self.rotations else 1
         if len(members.names) * turns < self.ways:
             raise CaviaError(
@@ -161,7 +164,7 @@ class Episodes(TaskFamily):
         if fewest < needed:
             raise CaviaError(
                 f"the class {name!r} in {split!r} of {self.images.source} has {fewest} pictures, but a task needs "
-                f"{needed} of each class (shots and queries together)"
+                f"{needed} of each class ({why})"
             )
 
 

@@ -29,7 +29,7 @@ class ContextStore:
 
     path:    the file, made if a model is given. SQLite keeps two more beside it while it is open. Or the URL of a
              PostgreSQL database that several machines share, `postgresql://user:password@host:5432/database`; needs
-             the extra `cavia[postgres]`. `?store=users` names one of several stores in it.
+             the extra `postgres`. `?store=users` names one of several stores in it.
     model:   the learner, or its `version`, that the contexts belong to: a store holds those of one version, and
              another is refused. Given a learner, every `put` makes sure that it was not trained any further. Without
              a model, an existing store is opened for whichever version it holds.
@@ -172,7 +172,7 @@ class ContextStore:
 
     @checked
     def export(self, path: str | PathLike[str]) -> None:
-        """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `cavia[tables]`."""
+        """Write everything to a Parquet file with the columns `id` and `context`; needs the extra `tables`."""
         with self._database.reading() as transaction:
             rows = self._find_rows(transaction)
             if rows is None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError
+from cavia.errors import missing_package
 from cavia.store.layout import Layout
 from cavia.tensor_file import replacing
 
@@ -22,7 +22,7 @@ def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise CaviaError("export to Parquet needs pyarrow: pip install 'cavia[tables]'") from error
+        raise missing_package("export to Parquet", "pyarrow", "tables") from error
     dtype = torch.float32 if layout.dtype == torch.bfloat16 else layout.dtype
     id_type = pa.int64() if layout.kind == "int" else pa.string()
     context_type = pa.list_(pa.from_numpy_dtype(torch.empty(0, dtype=dtype).numpy().dtype), layout.size)

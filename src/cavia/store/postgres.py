@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, missing_package
 from cavia.store.address import Address
 from cavia.store.backend import Backend, Transaction
 from cavia.store.postgres_rows import ServerTransaction, lock_number, tables
@@ -14,7 +14,7 @@ try:
     import psycopg
     from psycopg import errors, sql
 except ImportError as error:
-    raise CaviaError("a store on a PostgreSQL server needs psycopg: pip install 'cavia[postgres]'") from error
+    raise missing_package("a store on a PostgreSQL server", "psycopg", "postgres") from error
 
 FORMAT = 1
 SHORTEST = 2  # seconds that libpq waits for a connection, at least

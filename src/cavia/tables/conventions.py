@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cavia.errors import CaviaError
+from cavia.errors import missing_package
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -12,7 +12,7 @@ except ImportError:
         """No estimator can be made."""
 
         def __new__(cls, *_: Any, **__: Any) -> "BaseEstimator":
-            raise CaviaError(f"{cls.__name__} needs scikit-learn: pip install 'cavia[sklearn]'")
+            raise missing_package(cls.__name__, "scikit-learn", "sklearn")
 
     class ClassifierMixin:  # type: ignore[no-redef]
         """Nothing."""

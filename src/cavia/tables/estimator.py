@@ -25,7 +25,7 @@ class ContextRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     verbose:    show a progress bar.
     The other arguments are those of `cavia.MLP`, `cavia.CAVIA`, `cavia.Tasks` and `cavia.fit`.
 
-    X is a data frame (pandas, Polars, pyarrow) or an array; y has one or more targets. Needs `cavia[sklearn]`.
+    X is a data frame (pandas, Polars, pyarrow) or an array; y has one or more targets. Needs the extra `sklearn`.
     """
 
     score = ContextEstimator.score  # before the mixin's

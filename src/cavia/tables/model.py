@@ -58,19 +58,7 @@ class TableModel:
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
         start:  the contexts to go on from, one for each task; by default all begin where the learner does.
         """
-        table = read_table(source)
-        owners = table.names(self.encoding.task)
-        x = self.encoding.encode_inputs(table)
-        y, known = self.encoding.encode_targets(table)
-        groups = grouped(owners, known)
-        if not groups:
-            raise CaviaError(f"{table.where} has no rows to adapt on")
-        empty = [name for name, rows in groups.items() if not len(rows)]
-        if empty:
-            raise CaviaError(
-                f"{len(empty)} tasks in {table.where} have no row with a value in "
-                f"{', '.join(map(repr, self.encoding.target_names))} to adapt on: {', '.join(map(repr, empty[:5]))}"
-            )
+        x, y, groups, left_out = self.support(read_table(source))
         parts: list[tuple[Tensor, Adapted]] = []
         begin = None if start is None else start.get(groups)
         for chosen, rows, mask in _padded(list(groups.values())):
@@ -84,7 +72,27 @@ class TableModel:
             raise CaviaError(
                 f"the context of task {name!r} is not finite: its rows are too far from training, mend them"
             )
-        return list(groups), adapted, int((~known).sum())
+        return list(groups), adapted, left_out
+
+    def support(self, table: Table) -> tuple[Tensor, Tensor, dict[str, Tensor], int]:
+        """What to adapt on: x [rows, width], y [rows, ...], task → the numbers of its rows, and rows left out."""
+        owners = table.names(self.encoding.task)
+        x = self.encoding.encode_inputs(table)
+        y, known = self.encoding.encode_targets(table)
+        groups = grouped(owners, known)
+        if not groups:
+            raise CaviaError(f"{table.where} has no rows to adapt on")
+        empty = [name for name, rows in groups.items() if not len(rows)]
+        if empty:
+            raise CaviaError(
+                f"{len(empty)} tasks in {table.where} have no row with a value in "
+                f"{', '.join(map(repr, self.encoding.target_names))} to adapt on: {', '.join(map(repr, empty[:5]))}"
+            )
+        return x, y, groups, int((~known).sum())
+
+    def queries(self, table: Table) -> tuple[Tensor, dict[str, Tensor]]:
+        """What to predict: x [rows, width], and task → the numbers of its rows."""
+        return self.encoding.encode_inputs(table), grouped(table.names(self.encoding.task))
 
     def predict(self, source: Any, store: Contexts, unknown: str = "refuse") -> tuple[Table, dict[str, list[Any]], int]:
         """The table, target → a prediction for each row, and how many rows are of tasks without a context."""
@@ -100,8 +108,7 @@ class TableModel:
         unknown: "refuse" tasks that have no context, or predict them from the "start", before adaptation.
         """
         require_one_of("unknown", unknown, ("refuse", "start"))
-        x = self.encoding.encode_inputs(table)
-        groups = grouped(table.names(self.encoding.task))
+        x, groups = self.queries(table)
         strangers = [name for name in groups if name not in store]
         if strangers and unknown == "refuse":
             raise CaviaError(

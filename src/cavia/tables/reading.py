@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, named, nearest
+from cavia.errors import CaviaError, missing_package, named, nearest
 from cavia.tables.cells import as_text, is_nameless, shown_cell
 from cavia.tensor_file import checked_path
 
@@ -77,7 +77,7 @@ def read_table(source: Any) -> Table:
     """The columns of a table, all of one length.
 
     source: a .csv (or .tsv) or .parquet file, a pandas, Polars or pyarrow table, or a mapping name → values.
-    Parquet needs the extra `cavia[tables]`; CSV needs nothing.
+    Parquet needs the extra `tables`; CSV needs nothing.
     """
     if isinstance(source, Table):
         return source
@@ -151,7 +151,7 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise CaviaError("Parquet files need pyarrow: pip install 'cavia[tables]'") from error
+        raise missing_package("reading Parquet", "pyarrow", "tables") from error
     try:
         table = read_table(parquet.read_table(path))
     except (OSError, pyarrow.ArrowException) as error:

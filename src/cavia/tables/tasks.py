@@ -20,6 +20,7 @@ from cavia.tasks.splits import split_names
 
 LEAST = 2  # points of a task: one to adapt on, one to judge by
 MOST_QUERY = 1000  # query points of a task, unless said otherwise: more are drawn from, not cut
+MOST_ROUNDS = 1000  # of tasks that come again and again: more are drawn in one call
 SHARES = (0.7, 0.15, 0.15)
 
 
@@ -59,6 +60,8 @@ class Tasks(TaskFamily):
     ):
         _check_choices(order, too_small)
         self.support = require_at_least("support", support, 1)
+        if isinstance(tasks, Tensor | np.ndarray):
+            raise CaviaError(f"tasks must be pairs (x, y), got {shown(tasks)}; for instance Tasks(list(zip(x, y)))")
         try:
             pairs = list(tasks.items()) if isinstance(tasks, Mapping) else list(enumerate(tasks))
         except Exception as error:  # a tensor of one number says that it can be listed, and cannot
@@ -172,7 +175,10 @@ class Tasks(TaskFamily):
         width = self.x[0].numel() + self.y[0].numel()
         require_memory(4 * tasks * (support + query) * width, f"a batch with {tasks=}, {support=}, {query=}")
         rounds = -(-tasks // len(members))
-        drawn = torch.cat([torch.randperm(len(members), generator=generator) for _ in range(rounds)])
+        if rounds <= MOST_ROUNDS:
+            drawn = torch.cat([torch.randperm(len(members), generator=generator) for _ in range(rounds)])
+        else:
+            drawn = torch.rand(rounds, len(members), generator=generator).argsort(1).flatten()
         chosen = members[drawn[:tasks]]
         sizes = self.sizes[chosen]  # [T]
         places = torch.arange(int(sizes.max())).expand(tasks, -1)

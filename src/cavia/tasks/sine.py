@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 
 from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.kinds import checked
 from cavia.machine import require_memory
 from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
 
@@ -40,6 +41,7 @@ class Sine(TaskFamily):
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise CaviaError(f"{name} must be a finite range (low, high) with low <= high, got ({low}, {high})")
 
+    @checked
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:

@@ -1,0 +1,103 @@
+"""The model of a table, whose requests are rows: {"rows": [{"user_id": "ann", "age": 31, "y": 1.5}, …]}."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavia.errors import CaviaError, shown
+from cavia.serving.limits import Limits, checked_id
+from cavia.serving.points import Task
+from cavia.tables.model import TableModel
+from cavia.tables.reading import Table, read_table
+
+
+class Asked(NamedTuple):
+    """Rows to be predicted."""
+
+    table: Table
+    rows: dict[str, Tensor]  # task → the numbers of its rows
+
+
+class RowModel:
+    """A model by `cavia fit`. What columns mean is decided where the commands decide it."""
+
+    def __init__(self, model: TableModel):
+        self.model, self.learner, self.encoding = model, model.learner, model.encoding
+        self.inputs = model.encoding.width
+
+    def support(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], dict[str, Any]]:
+        table = self._table(body, limits)
+        x, y, groups, left_out = self.model.support(table)
+        limits.check("tasks", len(groups))
+        tasks = [Task(checked_id(name), x[rows].numpy(), y[rows].numpy()) for name, rows in groups.items()]
+        return tasks, {"rows_without_target": left_out, "unknown_categories": self.encoding.unknown(table)}
+
+    def queries(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], Asked]:
+        table = self._table(body, limits)
+        x, groups = self.model.queries(table)
+        limits.check("tasks", len(groups))
+        return [Task(checked_id(name), x[rows].numpy()) for name, rows in groups.items()], Asked(table, groups)
+
+    def answer(self, asked: Asked, tasks: Sequence[Task], outputs: Sequence[Tensor]) -> dict[str, Any]:
+        """Every row's prediction in the unit of its target, in the order of the rows."""
+        whole = torch.empty(asked.table.rows, self.encoding.outputs)
+        for task, found in zip(tasks, outputs, strict=True):
+            whole[asked.rows[task.id]] = found.float()
+        decoded = self.encoding.decode(whole)
+        rows = [
+            {"prediction": dict(zip(decoded, values, strict=True))} for values in zip(*decoded.values(), strict=True)
+        ]
+        for name, values in self._more(whole).items():
+            for row, value in zip(rows, values, strict=True):
+                row[name] = value
+        return {"rows": rows, "unknown_categories": self.encoding.unknown(asked.table)}
+
+    def _more(self, outputs: Tensor) -> dict[str, list[Any]]:
+        """What each row is told beside its prediction, from outputs [rows, outputs]: probabilities of classes."""
+        if not self.encoding.is_classification:
+            return {}
+        levels = self.encoding.target.levels
+        shares = outputs.double().softmax(1).tolist()
+        return {"probabilities": [dict(zip(levels, row, strict=True)) for row in shares]}
+
+    def about(self) -> dict[str, Any]:
+        encoding = self.encoding
+        columns = {one.name: {"type": one.kind, **_levels(one)} for one in encoding.inputs}
+        targets = {one.name: {"type": one.kind, **_levels(one)} for one in encoding.targets}
+        return {"takes": "rows", "task": encoding.task, "columns": columns, "targets": targets}
+
+    def _table(self, body: dict[str, Any], limits: Limits) -> Table:
+        if "tasks" in body:
+            raise CaviaError('this model was trained on a table: send "rows", not "tasks"')
+        rows = body.get("rows")
+        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+            raise CaviaError(f'"rows" must be a list of objects column → value, at least 1, got {shown(rows)}')
+        limits.check("points", len(rows))
+        names = rows[0].keys()
+        for number, row in enumerate(rows):
+            if row.keys() != names:
+                name = min(row.keys() ^ names)
+                one, other = (number, 0) if name in row else (0, number)
+                raise CaviaError(
+                    f"all rows must have the same columns: row {one} has {shown(name)}, row {other} has not; "
+                    "write null where a value is missing"
+                )
+            for name, value in row.items():
+                if isinstance(value, dict | list):
+                    raise CaviaError(
+                        f"row {number}, column {shown(name)}: must be a number, a text or null, got {shown(value)}"
+                    )
+        return read_table({name: _column([row[name] for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+def _levels(column: Any) -> dict[str, Any]:
+    return {"values": list(column.levels)} if column.levels else {}

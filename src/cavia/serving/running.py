@@ -1,0 +1,77 @@
+"""A service at an address, until it is told to stop."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+from cavia.errors import CaviaError
+
+BACKLOG = 2048  # connections that wait to be accepted
+DRAINING = 30  # seconds that requests have to end in
+
+
+class Server(uvicorn.Server):
+    """Ends at SIGTERM and Ctrl-C, when the requests that it has are answered; at a second one, at once."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]):
+        super().__init__(config)
+        self.say_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.say_started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {one: signal.signal(one, self._stop) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _stop(self, *_: object) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def address(listening: socket.socket) -> str:
+    """Of a bound socket, as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CaviaError(f"cannot listen at --host {host}: {error.strerror or error}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen(BACKLOG)  # only this makes the address ours
+    except OSError as error:
+        made.close()
+        raise CaviaError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another --port"
+        ) from error
+    return made
+
+
+def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> None:
+    """Serve until a signal comes. started: is called when requests are answered."""
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=DRAINING,
+        lifespan="on",
+    )
+    Server(config, started).run([listening])

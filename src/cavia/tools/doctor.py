@@ -1,0 +1,120 @@
+"""What is installed and what this machine offers, with advice: the first thing that an issue report should contain."""
+
+import os
+import platform
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from cavia import __version__
+from cavia.cache import cache_folder
+from cavia.commit import this_commit
+from cavia.compiler.obstacles import TESTED
+from cavia.kernels.build import without_compiler
+from cavia.machine import cores, gigabytes, memory
+
+DISTRIBUTION = "cavia-torch"
+NOT_FOR_USERS = {"dev", "docs", "bench", "all"}
+
+
+class Finding(NamedTuple):
+    """What was found, and what to do if it is not as it should be."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Every finding, in the order of the report."""
+    there = memory()
+    return [
+        Finding("cavia", f"{__version__} ({this_commit()}), in {Path(__file__).parent.parent}"),
+        Finding("Python", f"{platform.python_version()}, {sys.executable}"),
+        Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        _pytorch(),
+        _compiler(),
+        _gpu(),
+        _threads(),
+        Finding("memory", gigabytes(there) if there else "unknown"),
+        _cache("cache", cache_folder(), "CAVIA_CACHE"),
+        *(_extra(name, packages) for name, packages in extras().items()),
+    ]
+
+
+def as_text(findings: list[Finding]) -> str:
+    """One line for each, its advice below it."""
+    width = max(len(one.name) for one in findings)
+    lines = []
+    for one in findings:
+        lines.append(f"{one.name:<{width}}  {one.value}")
+        if one.advice:
+            lines.append(f"{'':<{width}}  → {one.advice}")
+    return "\n".join(lines)
+
+
+def extras() -> dict[str, list[str]]:
+    """Extra → the packages that it asks for, as the installed distribution says; none if it is not installed."""
+    try:
+        asked = metadata(DISTRIBUTION).get_all("Requires-Dist") or []
+    except PackageNotFoundError:  # the code is on the path, without having been installed
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in asked:
+        package, _, condition = line.partition(";")
+        match = re.search(r"extra == ['\"](.+?)['\"]", condition)
+        name = re.split(r"[\[<>=!~ ]", package.strip())[0]
+        if match and match[1] not in NOT_FOR_USERS and name != DISTRIBUTION:
+            found.setdefault(match[1], []).append(name)
+    return found
+
+
+def _pytorch() -> Finding:
+    is_tested = torch.__version__.startswith(f"{TESTED}.")
+    advice = f"compiled steps were tested with {TESTED} only; others run uncompiled" if not is_tested else ""
+    return Finding("PyTorch", torch.__version__, advice)
+
+
+def _compiler() -> Finding:
+    missing = without_compiler()
+    if missing is None:
+        return Finding("C++ compiler", "found")
+    return Finding("C++ compiler", f"none: {missing}", "training runs several times slower without one; install g++")
+
+
+def _gpu() -> Finding:
+    if torch.cuda.is_available():
+        return Finding("GPU", ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))
+    return Finding("GPU", "none that PyTorch can use; cavia runs on the processor")
+
+
+def _threads() -> Finding:
+    threads, ours = torch.get_num_threads(), cores()
+    value = f"{ours}; PyTorch uses {threads} threads"
+    if threads > ours:
+        return Finding("cores", value, f"more threads than cores slow everything down; set OMP_NUM_THREADS={ours}")
+    return Finding("cores", value)
+
+
+def _cache(name: str, folder: Path, variable: str) -> Finding:
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if os.access(nearest, os.W_OK):
+        return Finding(name, str(folder))
+    return Finding(name, f"{folder}, which cannot be written to", f"set {variable} to a folder that can")
+
+
+def _extra(name: str, packages: list[str]) -> Finding:
+    """Whether the packages of an extra are there, with their versions."""
+    have, lack = [], []
+    for package in packages:
+        try:
+            have.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lack.append(package)
+    if not lack:
+        return Finding(f"[{name}]", ", ".join(have))
+    return Finding(f"[{name}]", f"without {', '.join(lack)}", f"pip install '{DISTRIBUTION}[{name}]'")
