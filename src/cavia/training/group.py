@@ -21,7 +21,7 @@ from cavia.training.ranks import Packed, Ranks
 T = TypeVar("T")
 
 WITHOUT_END = timedelta(days=365)  # the others wait while the first rank validates
-PATIENCE = 2.0  # seconds for a rank that fails to say why
+PATIENCE = 0.5  # seconds for the word of a rank that failed, which it leaves before it goes
 KINDS: dict[str, type[BaseException]] = {"Diverged": Diverged, "Interrupted": Interrupted}
 
 
