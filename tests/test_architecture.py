@@ -26,6 +26,7 @@ ORDER = [
     "models",
     "learners",
     "store",
+    "cluster",
     "evaluation",
     "conformance",
     "training",
@@ -115,6 +116,8 @@ def test_importing_cavia_is_lean():
         "fastapi",
         "uvicorn",
         "prometheus_client",
+        "ray",
+        "fsspec",
         "torch._dynamo.convert_frame",
     ]
     estimators = {"ContextClassifier", "ContextRegressor", "few_shot_score"}  # scikit-learn imports pandas

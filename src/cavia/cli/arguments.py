@@ -70,6 +70,13 @@ def a_store(text: str) -> Path | str:
     return text if "://" in text else a_path(text)
 
 
+def on_ray(text: str) -> str:
+    """A Ray cluster: ray, or ray://host:port."""
+    from cavia.cluster.connection import checked_on
+
+    return checked_on(text)
+
+
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     """Whole numbers that are not below `least`, nor above `most`."""
 
