@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cavia.paper import dynamics, fewshot, modes, policies
+from cavia.paper import fewshot, policies
 from cavia.paper.catalogue import CATALOGUE
 from cavia.paper.checking import first_problem
 from cavia.paper.schema import CellResult
@@ -45,32 +45,40 @@ POLICY_CHANGES = {
     "later_rates": (0.25,), "cavia_lrs": (0.5,), "validation_tasks": 3,
     "methods": ("CAVIA (first order)", "MAML (first order)"),
 }  # fmt: skip
-DYNAMICS = {
-    "iterations": 2, "every": 2, "validation_tasks": 2, "validation_query": 2, "test_trajectories": 2, "probes": 20,
-    "newton_steps": 1, "gradient_steps": 2,
+OWN = {  # experiment → settings, and how they change
+    "sine_methods": (
+        {"methods": ("CAVIA", "iMAML", "CNP"), "code": 3, "walked_steps": 2, "every": 2, "steps": 2, "minutes": 10.0},
+        {"methods": ("MT-net",), "code": 4, "walked_steps": 1, "steps": 1},
+    ),
+    "sine_steps": ({"methods": ("CAVIA", "CAVIA, Adam"), "steps": 4}, {"methods": ("MAML",)}),
+    "embeddings": (
+        {"methods": ("CAVIA", "LEO"), "shots": (1,), "ways": 2, "queries": 2, "image": 28, "features": 3, "every": 2},
+        {"methods": ("VERSA",), "shots": (2,), "ways": 3, "queries": 3, "image": 30, "features": 4},
+    ),
+    "dynamics": (
+        {
+            "iterations": 2, "every": 2, "validation_tasks": 2, "validation_query": 2, "test_trajectories": 2,
+            "probes": 20, "newton_steps": 1, "gradient_steps": 2,
+        },
+        {
+            "systems": ("glycolysis",), "methods": ("CAVIA",), "newton_steps": 2, "gradient_steps": 1, "later_lr": 0.01,
+            "test_trajectories": 3, "probes": 21,
+        },
+    ),
+    "modes": ({"inner_steps": (1,)}, {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}),
 }  # fmt: skip
-DYNAMICS_CHANGES = {
-    "systems": ("glycolysis",), "methods": ("CAVIA",), "newton_steps": 2, "gradient_steps": 1, "later_lr": 0.01,
-    "test_trajectories": 3, "probes": 21,
-}  # fmt: skip
-MODES = {"inner_steps": (1,)}
-MODES_CHANGES = {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
 
 def tiny(experiment):
     known = {entry.name for entry in fields(experiment.sets["quick"])}
-    values = TINY | SMALLER.get(experiment.id, FEW_SHOT if is_few_shot(experiment) else {})
-    values |= POLICY if is_policy(experiment) else {}
+    values = TINY | (FEW_SHOT if is_few_shot(experiment) else POLICY if is_policy(experiment) else {})
+    values |= OWN.get(experiment.id, ({}, {}))[0]
     return {name: value for name, value in values.items() if name in known}
 
 
-SMALLER = {dynamics.EXPERIMENTS[0].id: DYNAMICS, modes.EXPERIMENTS[0].id: MODES}
-OTHER = {dynamics.EXPERIMENTS[0].id: DYNAMICS_CHANGES, modes.EXPERIMENTS[0].id: MODES_CHANGES}
-
-
 def is_few_shot(experiment):
-    return experiment in fewshot.EXPERIMENTS
+    return experiment in fewshot.EXPERIMENTS and experiment.id not in OWN
 
 
 def is_policy(experiment):
@@ -114,7 +122,7 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     if name in ("table3", "fig6a", "fig6b"):
         return  # the same functions as those of omniglot, on larger pictures, and of fig7a, in other environments
     more = FEW_SHOT_CHANGES if is_few_shot(experiment) else POLICY_CHANGES if is_policy(experiment) else {}
-    changes = CHANGES | OTHER.get(name, more)
+    changes = CHANGES | more | OWN.get(name, ({}, {}))[1]
     tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if name in ("fig7b", "fig7c") else set()
     for entry in fields(experiment.sets["quick"]):
         if entry.name not in ONLY_MEMORY | tested:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
 from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, MEMORY, Adapted
 from cavia.learners.base import Learner
@@ -24,6 +24,7 @@ from cavia.learners.inner import (
     only_numbers,
 )
 from cavia.learners.losses import PointLoss, mean_slope, mse, mse_slope
+from cavia.learners.optimisers import OPTIMISERS, rule_of
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import alone, call_with
 from cavia.tasks.points import Inputs, each, lead, shape, tensors
@@ -36,6 +37,8 @@ class GradientLearner(Learner):
     learn_init:  the outer loop trains φ₀ too (otherwise φ₀ = 0).
     learn_rates: the outer loop trains one rate per number that adapts (Meta-SGD).
     """
+
+    optimiser = "gradient"
 
     def __init__(
         self,
@@ -81,8 +84,8 @@ class GradientLearner(Learner):
         return {name: self.rates[key(name)] for name in self.fast_names}
 
     def rule(self) -> Rule:
-        """How a step moves what adapts: down the gradient."""
-        return Descent(self.step_size())
+        """How a step moves what adapts."""
+        return Descent(self.step_size()) if self.optimiser == "gradient" else rule_of(self.optimiser, self.step_size())
 
     def network(self, fast: Fast) -> Fast:
         """What the network is called with, by name, from what adapts: the same."""
@@ -97,10 +100,14 @@ class GradientLearner(Learner):
     def _starts(self, tasks: int) -> Fast:  # their number may be a symbol, in an exported graph
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
+    def _begin(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Fast:
+        """Where tasks with these support points begin: all at the same place."""
+        return self._starts(lead(x).shape[0])
+
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         with self._apart():
-            rule = self.rule()
-            fast = self._starts(lead(x).shape[0]) if start is None else self._checked(x, start)
+            rule = self.rule().on(partial(self.predictor, x), y, mask)
+            fast = self._begin(x, y, mask) if start is None else self._checked(x, start)
             memory = rule.begin(fast) if start is None else self._remembered(rule, fast, start)
             fast, memory = descend(self._slopes(x, y, mask), rule, fast, memory, steps, self.first_order)
             return Adapted.of(fast | memory, self._statistics(x, fast) if self.keeps_statistics else None)
@@ -207,10 +214,15 @@ class _StatisticsReader(nn.Module):
 class CAVIA(GradientLearner):
     """The paper's method: only the context φ adapts, from φ₀ = 0; the outer loop trains the network.
 
+    optimiser: what moves φ: "gradient", as in the paper, "momentum", "adam", or "gauss_newton" (for squared errors),
+               which stays stable when many more steps are taken than in training.
+
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse", inner_lr=1.0)
     >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1)).context.shape
     torch.Size([3, 5])
     """
+
+    later: ClassVar = {"optimiser": "gradient"}
 
     def __init__(
         self,
@@ -220,10 +232,14 @@ class CAVIA(GradientLearner):
         inner_steps: int = 1,
         first_order: bool = False,
         learn_init: bool = False,
+        optimiser: str = "gradient",
     ):
         require_context("CAVIA", model)
         super().__init__(model, loss, {CONTEXT: inner_lr}, inner_steps, first_order, learn_init)
-        self.inner_lr, self.learn_init = inner_lr, learn_init
+        self.inner_lr, self.learn_init, self.optimiser = inner_lr, learn_init, optimiser
+        require_one_of("optimiser", optimiser, OPTIMISERS)
+        if optimiser == "gauss_newton" and loss != "mse":
+            raise CaviaError(f'optimiser="gauss_newton" minimises squared errors: loss must be "mse", got {loss!r}')
 
 
 class MAML(GradientLearner):

@@ -81,6 +81,13 @@ class Rule(ABC):
         """What is remembered before the first step: nothing."""
         return {}
 
+    def on(self, predictor: "Callable[[], Callable[[Fast], Tensor]]", y: Tensor, mask: Tensor | None) -> "Rule":
+        """The rule for these support points, if it looks at more of them than their slopes.
+
+        predictor: makes the function from fast parameters to predictions [T, K, ...] for the targets y.
+        """
+        return self
+
     @abstractmethod
     def step(self, slopes: Slopes, fast: Fast, memory: Fast) -> tuple[Fast, Fast]:
         """Where a step leads to from `fast`, and what is remembered then."""

@@ -21,7 +21,8 @@ COMPARED = (
     *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),
     *("ProtoNets", "Matching Networks"),
 )
-SYSTEMS = ("MAML++", "iMAML")  # what the paper quotes or names, beyond those
+# What the paper quotes or names, beyond those
+SYSTEMS = ("MAML++", "iMAML", "MT-net", "Meta-LSTM", "Relation Networks", "VERSA", "LEO")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def learner(settings: FewShotSettings, cell: Cell, family: Episodes) -> Learner:
     return method(
         model,
         "cross_entropy",
-        inner_lr=settings.cavia_lr if method.context else settings.maml_lr,
+        inner_lr=(settings.cavia_lr if method.context else settings.maml_lr) * cell.choices.get("scale", 1),
         weights_lr=settings.maml_lr,
         inner_steps=settings.reptile_steps if method.walks else settings.inner_steps,
         head="linear",
