@@ -28,7 +28,7 @@ def test_a_port_in_use_is_one_line(capsys):
         assert words in refused(capsys, "--port", str(port))
 
 
-@pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "a" * 70, "::zz"])
+@pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "a" * 70, "::zz", "\udc80", "a\0b"])
 def test_an_address_that_is_none_is_one_line(capsys, host):
     assert "choose another --port or --host" in refused(capsys, "--port", "0", "--host", host)
 

@@ -6,7 +6,7 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
-from cavia.errors import CaviaError, missing_package
+from cavia.errors import CaviaError, missing_package, named
 
 
 def serve_demo(host: str, port: int, browser: bool, data_root: Path | None) -> None:
@@ -40,10 +40,12 @@ def _listening(host: str, port: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
         found.listen()
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+    except (OSError, UnicodeError, TypeError) as error:  # the last two: no name that a host can have
         found.close()
         why = getattr(error, "strerror", None) or error
-        raise CaviaError(f"cannot listen at {host}, port {port}: {why}; choose another --port or --host") from None
+        raise CaviaError(
+            f"cannot listen at {named(host)}, port {port}: {why}; choose another --port or --host"
+        ) from None
     return found
 
 
