@@ -25,6 +25,7 @@ def walked(goal, updates, seed):
     return returns, likeliest.observations[0, 0][likeliest.mask[0, 0]]
 
 
+@pytest.mark.slow
 def test_paths_are_the_librarys(client):
     stages = client.post("/api/navigation", json={"goal": GOAL, "updates": 2, "seed": 5}).json()["stages"]
     returns, path = walked(GOAL, 2, 5)
@@ -36,6 +37,7 @@ def test_paths_are_the_librarys(client):
         assert len(stage["context"]) == 5
 
 
+@pytest.mark.slow
 def test_updates_lead_to_the_goal(client):
     gained = []
     for goal in ([0.4, 0.4], [-0.4, 0.3], [0.3, -0.4], [-0.4, -0.4]):
