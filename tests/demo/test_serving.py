@@ -43,6 +43,7 @@ def test_a_port_is_a_number(capsys):
 
 def test_without_the_extra_it_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "cavia.demo.serving", raising=False)
     assert "cavia demo needs uvicorn: pip install 'cavia-torch[serve]'" in refused(capsys)
 
 
