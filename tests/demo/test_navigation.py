@@ -10,7 +10,6 @@ from cavia.published.models import published
 from cavia.tasks.batch import seeded_generator
 from cavia.tools.opening import open_policy
 
-pytestmark = pytest.mark.skipif("navigation" not in published(), reason="navigation is not published yet")
 GOAL = [0.25, -0.4]
 
 

@@ -133,7 +133,7 @@ export class CurvesPanel {
 
   words() {
     const { answer, truth } = this;
-    if (!answer.points) return "No points yet: this is where both networks start.";
+    if (!answer.points) return "No points yet: this is where adaptation starts.";
     const errors = answer.models.map((model) => `${model.label} ${shown(model.errors[this.steps], 3)}`).join(", ");
     const curve = truth ? ` The dotted curve is ${shown(truth.amplitude, 1)}·sin(x − ${shown(truth.phase, 1)}).` : "";
     const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
