@@ -1,9 +1,9 @@
 """What every method offers: adapt, predict, and the loss that the outer loop trains on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from cavia.errors import CaviaError, require_at_least
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.door import answering, fitting, fitting_adapted
+from cavia.learners.each import each_adapted
 from cavia.learners.losses import PointLoss, find_loss, mean_over_points
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
@@ -73,6 +74,7 @@ class Learner(Built, nn.Module, ABC):
         with torch.no_grad():
             return self.respond(x, adapted)
 
+    @overload
     def adapt(
         self,
         x: Array | Mapping[str, Array],
@@ -80,7 +82,17 @@ class Learner(Built, nn.Module, ABC):
         mask: Array | None = None,
         steps: int | None = None,
         start: Adapted | None = None,
-    ) -> Adapted:
+    ) -> Adapted: ...
+    @overload
+    def adapt(self, x: Iterator[Any], *, steps: int | None = None) -> Iterator[Adapted]: ...
+    def adapt(
+        self,
+        x: Array | Mapping[str, Array] | Iterator[Any],
+        y: Array | None = None,
+        mask: Array | None = None,
+        steps: int | None = None,
+        start: Adapted | None = None,
+    ) -> Adapted | Iterator[Adapted]:
         """Adapt to T tasks at once; the learner itself does not change.
 
         x, y:  support points [T, K, ...] and their targets: tensors on the learner's device, arrays or lists. Other
@@ -90,9 +102,14 @@ class Learner(Built, nn.Module, ABC):
         start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
         Returns what belongs to the tasks, to be given to `predict`.
 
+        Of an iterator of batches, each (x, y) or (x, y, mask), an iterator over what they return is returned, one batch
+        in memory at a time: `for adapted in learner.adapt(batches): …`
+
         Tasks never meet. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
         its predictions too, and the other tasks are as without it; `adapted.finite` [T] tells which are fine.
         """
+        if isinstance(x, Iterator):
+            return each_adapted(self, x, y, mask, steps, start)
         x, y, mask = as_points(x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
         with torch.no_grad():
