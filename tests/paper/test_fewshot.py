@@ -86,7 +86,7 @@ def test_embeddings_are_those_of_the_network_that_is_named(tmp_path):
 
 
 def test_a_network_that_is_not_there_or_embeds_nothing_is_named(tmp_path):
-    with pytest.raises(CaviaError, match="there is no trained network .*: train it by `cavia run table3 --tuned"):
+    with pytest.raises(CaviaError, match=r"there is no trained network .*: train it by `cavia run table3 --tuned"):
         embedded(tmp_path / "none.cavia")
     cavia.CAVIA(cavia.MLP(1, 1), "mse").save(tmp_path / "other.cavia")
     with pytest.raises(CaviaError, match="network must be a learner that embeds, such as ProtoNets, got CAVIA"):
