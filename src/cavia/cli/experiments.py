@@ -33,6 +33,7 @@ def add_experiment_commands(commands: Any) -> None:
     run.add_argument("--out", type=a_path, help="the run folder (default: runs/<budget>/<experiment>)")
     run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
     run.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    run.add_argument("--ranks", type=at_least(1), default=1, help="processes that train one cell together (default: 1)")
     _add_cluster_arguments(run)
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     run.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
@@ -128,6 +129,7 @@ def _run(options: argparse.Namespace) -> None:
         options.device,
         Data(options.data_root, options.data == "synthetic"),
         remeasure=options.remeasure,
+        ranks=options.ranks,
         **({"jobs": options.jobs} if options.jobs else {}),
     )
     with _workers(options) as where:
@@ -167,16 +169,30 @@ def _reproduce(options: argparse.Namespace) -> None:
 @contextmanager
 def _workers(options: argparse.Namespace) -> "Iterator[Workers | None]":
     """Those of the cluster; None: those of this machine."""
+    ranks = getattr(options, "ranks", 1)
     if options.on is None:
         if options.storage:
             raise CaviaError(f"--storage {shown_text(options.storage)} is for runs on a cluster; add --on ray")
-        yield None
+        yield None if ranks == 1 else _ranked(options.jobs, ranks)
         return
+    if ranks > 1:
+        raise CaviaError(f"--ranks {ranks} is for this machine, --on for a cluster; leave out one of them")
     from cavia.cluster.connection import connected
     from cavia.paper.running.ray_workers import RayWorkers
 
     with connected(options.on) as cluster:
         yield RayWorkers(cluster, options.jobs, options.storage, options.device)
+
+
+def _ranked(jobs: int | None, ranks: int) -> "Workers":
+    """Several processes for each cell, with a line about it if they are more than there are cores."""
+    from cavia.machine import cores
+    from cavia.paper.running.ranked import RankedWorkers, too_many
+
+    jobs = jobs or max(1, cores() // ranks)
+    if line := too_many(jobs, ranks):
+        print(f"cavia: {line}", file=sys.stderr)
+    return RankedWorkers(jobs, ranks)
 
 
 def _show_status(work: Any) -> None:

@@ -29,45 +29,7 @@ MOST_STEPS = 100_000  # of adaptation: minutes
 
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
-    fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
-    fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
-    fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
-    fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
-    fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
-    fit.add_argument("--number", type=listed, default=[], help="columns that are numbers, a,b")
-    fit.add_argument("--category", type=listed, default=[], help="columns that are categories, whatever they hold")
-    fit.add_argument("--date", type=listed, default=[], help="columns that are dates")
-    problem = fit.add_mutually_exclusive_group()
-    for name, what in (("classification", "classes"), ("regression", "numbers")):
-        problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
-    fit.add_argument(
-        "--method",
-        choices=["posterior", "gradient"],
-        default="posterior",
-        help="posterior: a mixed model with a network beside it, adapted by Newton's step; gradient: as in the paper",
-    )
-    fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=at_least(1), default=8, help="numbers of a task that adapt (default: 8)")
-    fit.add_argument("--inner-lr", type=positive, default=0.5, help="of gradient steps (default: 0.5)")
-    fit.add_argument("--inner-steps", type=at_least(1), help="of a task (default: 2 gradient, 1 or 4 Newton steps)")
-    fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
-    fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
-    fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
-    fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
-    fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
-    fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
-    fit.add_argument(
-        "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
-    )
-    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
-    fit.add_argument(
-        "--search",
-        type=at_least(1, 10_000),
-        metavar="N",
-        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
-    )
-    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
-    fit.set_defaults(action=in_flags(_fit))
+    _add_fit(commands)
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
     adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
@@ -99,6 +61,54 @@ def add_table_commands(commands: Any) -> None:
     embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
     embed.set_defaults(action=in_flags(_embed))
+
+
+def _add_fit(commands: Any) -> None:
+    """`cavia fit`."""
+    fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
+    fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
+    fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
+    fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
+    fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
+    fit.add_argument("--number", type=listed, default=[], help="columns that are numbers, a,b")
+    fit.add_argument("--category", type=listed, default=[], help="columns that are categories, whatever they hold")
+    fit.add_argument("--date", type=listed, default=[], help="columns that are dates")
+    problem = fit.add_mutually_exclusive_group()
+    for name, what in (("classification", "classes"), ("regression", "numbers")):
+        problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
+    _add_settings(fit)
+    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument(
+        "--search",
+        type=at_least(1, 10_000),
+        metavar="N",
+        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
+    )
+    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
+    fit.set_defaults(action=in_flags(_fit))
+
+
+def _add_settings(fit: argparse.ArgumentParser) -> None:
+    """What is trained, and how."""
+    fit.add_argument(
+        "--method",
+        choices=["posterior", "gradient"],
+        default="posterior",
+        help="posterior: a mixed model with a network beside it, adapted by Newton's step; gradient: as in the paper",
+    )
+    fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
+    fit.add_argument("--context", type=at_least(1), default=8, help="numbers of a task that adapt (default: 8)")
+    fit.add_argument("--inner-lr", type=positive, default=0.5, help="of gradient steps (default: 0.5)")
+    fit.add_argument("--inner-steps", type=at_least(1), help="of a task (default: 2 gradient, 1 or 4 Newton steps)")
+    fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
+    fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
+    fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
+    fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
+    fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
+    fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
+    fit.add_argument(
+        "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
+    )
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -139,7 +149,12 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
     )
     found = search_table(
-        family, options.search, seed=options.seed, path=path, tell=lambda line: print(line, flush=True)
+        family,
+        options.search,
+        seed=options.seed,
+        most_iterations=2 * options.iterations,
+        path=path,
+        tell=lambda line: print(line, flush=True),
     )
     print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]

@@ -30,6 +30,7 @@ class Learner(Built, nn.Module, ABC):
 
     parts = ("model", "loss")
     inner_steps: int
+    draws = False  # True if `forward` draws random numbers in training, from PyTorch's own generator
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -136,10 +137,12 @@ class Learner(Built, nn.Module, ABC):
     @checked
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
-        self.check_mask(batch.query_mask)
-        if not lead(batch.query_x).shape[1]:
-            raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
+        self.check_query(batch)
         adapted = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
+        return self.query_losses(batch, adapted)
+
+    def query_losses(self, batch: TaskBatch, adapted: Adapted) -> Tensor:
+        """The query loss [T] of tasks that adapted, differentiable by what adapted."""
         prediction = self.respond(without_padding(batch.query_x, batch.query_mask), adapted)
         return self.mean_loss(prediction, batch.query_y, batch.query_mask)
 
@@ -205,6 +208,12 @@ class Learner(Built, nn.Module, ABC):
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"
             )
+
+    def check_query(self, batch: TaskBatch) -> None:
+        """Raise if the batch has no query points, or such as the model cannot leave out."""
+        self.check_mask(batch.query_mask)
+        if not lead(batch.query_x).shape[1]:
+            raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
 
     def check_targets(self, y: Tensor) -> None:
         """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""

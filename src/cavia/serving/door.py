@@ -14,9 +14,9 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Answer: TypeAlias = Callable[[Receive], Awaitable[Reply]]
-OPEN = ("/health", "/docs", "/openapi.json")  # they say nothing of the model or its tasks
+OPEN = ("/", "/health", "/docs", "/openapi.json")  # they say nothing of the model or its tasks
 METHODS = {"GET", "POST", "DELETE"}
-ROUTES = {"adapt", "predict", "tasks", "model", "health", "metrics", "docs", "openapi.json"}
+ROUTES = {"adapt", "predict", "tasks", "model", "health", "metrics", "docs", "openapi.json", "api", "page"}
 
 
 class Door:

@@ -108,19 +108,23 @@ class TableModel:
         self, source: Any, store: Contexts, level: float, unknown: str = "refuse"
     ) -> tuple[Table, dict[str, Band], int]:
         """As `predict`, with an interval of this level around each prediction of a number."""
-        factors = self._factors(level)
+        self.factors(level)
         table = read_table(source)
         outputs, strangers, deviations = self._answers(table, store, unknown, with_deviation=True)
-        found = {}
+        return table, self.bands(outputs, deviations, level), strangers
+
+    def bands(self, outputs: Tensor, deviations: Tensor, level: float) -> dict[str, Band]:
+        """Target → predictions with intervals of this level, from outputs and their deviations, [rows, outputs]."""
+        found, factors = {}, self.factors(level)
         for place, (target, values) in enumerate(self.encoding.decode(outputs).items()):
             unit = self.encoding.targets[place].scale  # type: ignore[union-attr]  # a number, or there are no factors
             half = (factors[place] * unit * deviations[:, place].double()).tolist()
             low, high = ([a + sign * b for a, b in zip(values, half, strict=True)] for sign in (-1, 1))
             found[target] = Band(values, low, high)
-        return table, found, strangers
+        return found
 
-    def _factors(self, level: float) -> list[float]:
-        """Deviations of an interval, for each target."""
+    def factors(self, level: float) -> list[float]:
+        """Deviations of an interval, for each target; an error if the model has no intervals of this level."""
         require_level(level)
         if self.encoding.is_classification:
             raise CaviaError("intervals are for numbers; a class has probabilities instead (predict_proba)")

@@ -23,6 +23,7 @@ class Order:
 
     set:       of the experiment's settings.
     remeasure: measure again what is measured already; nothing is trained again.
+    ranks:     processes that train a cell together.
     """
 
     experiment: str
@@ -34,6 +35,7 @@ class Order:
     data: Data = field(default_factory=Data)
     jobs: int = field(default_factory=cores)
     remeasure: bool = False
+    ranks: int = 1
 
     @property
     def settings(self) -> Any:
@@ -45,6 +47,7 @@ class Order:
         """The command line that gives this order."""
         parts = ["cavia run", self.experiment, f"--{self.set}"]
         parts += [f"--seeds {self.seeds}"] if self.seeds != 1 else []
+        parts += [f"--ranks {self.ranks}"] if self.ranks != 1 else []
         parts += [f"--device {self.device}"] if self.device != "cpu" else []
         parts += ["--data synthetic"] if self.data.synthetic else []
         for name, value in self.changes.items():

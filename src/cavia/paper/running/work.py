@@ -12,7 +12,7 @@ from cavia.paper.catalogue import find
 from cavia.paper.experiment import Cell, Place
 from cavia.paper.running.orders import Order, read_result
 from cavia.paper.running.workers import INTERRUPTED, Message
-from cavia.paper.training import run_cell
+from cavia.paper.training import follow_cell, run_cell
 from cavia.tensor_file import write_json
 
 
@@ -42,4 +42,19 @@ def work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     except (CaviaError, Diverged, OSError, RuntimeError, MemoryError, OverflowError) as error:
         what = (str(error).strip() or type(error).__name__).splitlines()[0]
         send(Busy(what) if isinstance(error, Busy) else CaviaError(what))
+        raise SystemExit(2) from None
+
+
+def follow(order: Order, cell: Cell, threads: int, messages: Any) -> None:
+    """Train one cell as another rank than the first, which says, measures and writes everything."""
+    torch.set_num_threads(threads)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            follow_cell(find(order.experiment), order.settings, cell, order.device, order.data)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except Diverged:
+        return  # a result, which the first rank writes
+    except (CaviaError, OSError, RuntimeError, MemoryError, OverflowError):
         raise SystemExit(2) from None
