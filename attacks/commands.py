@@ -23,7 +23,7 @@ from cavia.cli import main, make_parser
 from cavia.tables.model import load_table_model
 
 TINY = ["iterations=2", "test_tasks=8", "validation_tasks=8", "hidden=4", "contexts=2"]
-TRAINING = ("run", "fit", "watch", "evaluate")  # commands that may be at work for long
+TRAINING = ("run", "fit", "watch", "evaluate", "demo", "serve")  # commands that may be at work for long
 # What a right call of each command gives for what it must be given; a command that is not here is called with nothing.
 RIGHT: dict[str, Sequence[str]] = {
     "run": ["table1", "--jobs", "1", *(word for change in TINY for word in ("--set", change))],
@@ -33,6 +33,8 @@ RIGHT: dict[str, Sequence[str]] = {
     "complete": ["completion.cavia", "picture.png", "--size", "8", "--known", "4", "--width", "16"],
     "watch": ["policy", "--updates", "1", "--out", "way.png"],
     "store": ["contexts"],
+    "demo": ["--no-browser", "--port", "0"],
+    "serve": ["model.cavia", "--store", "contexts", "--port", "0", "--no-compile"],
     "fit": ["table.csv", "--task", "user", "--target", "y", "--iterations", "2", "--hidden", "4", "--support", "3"],
     "adapt": ["model.cavia", "table.csv"],
     "predict": ["model.cavia", "table.csv", "--contexts", "contexts"],

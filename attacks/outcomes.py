@@ -22,6 +22,7 @@ from cavia import Adapted, CaviaError, Diverged
 RIGHT, CLEAR, RAW, SILENT = "right", "clear", "raw", "silently wrong"
 SECONDS, BYTES = 10, 6 * 2**30  # what a case may take before it counts as raw
 LONGEST_LINE = 600
+TOO_LONG, STOPPED = "no end", 3  # of a case, and the exit code of the process that was in it
 
 
 class TooLong(BaseException):
@@ -119,8 +120,8 @@ def outcome(case: Case) -> Outcome:
         clear = is_clear(str(error), case.about, case.value)
         return ended(CLEAR if clear else RAW, ("" if clear else "names no value: ") + str(error))
     except BaseException as error:
-        if isinstance(error, TooLong) and case.may_last:
-            return ended(RIGHT, "at work")
+        if isinstance(error, TooLong):
+            return ended(RIGHT if case.may_last else RAW, f"{TOO_LONG} within {SECONDS} s")
         return ended(RAW, f"{type(error).__name__}: {error}")
     return ended(SILENT, said) if said else ended(RIGHT)
 
@@ -143,11 +144,11 @@ def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
                 yield receive.recv()
                 done += 1
         except EOFError:
-            pass
+            child.join(SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
         child.join()
-        if done < len(cases):  # the child hangs in this case, or died of it
+        if done < len(cases) and child.exitcode != STOPPED:  # the child hangs in this case, or died of it
             case = cases[done]
             kind = RIGHT if case.may_last and child.exitcode == -signal.SIGKILL else RAW
             yield Outcome(kind, case.target, case.about, show(case.value), f"no end, or exit code {child.exitcode}")
@@ -167,10 +168,13 @@ def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
         result = outcome(case)
         signal.setitimer(signal.ITIMER_REAL, 0)
         send.send(result)
+        if result.said.startswith(TOO_LONG):  # whatever was broken off is not to be trusted any more
+            send.close()
+            os._exit(STOPPED)
 
 
 def _too_long(*_: Any) -> None:
-    raise TooLong(f"no end within {SECONDS} s")
+    raise TooLong
 
 
 def count(found: Sequence[Outcome]) -> Counter[str]:

@@ -17,6 +17,7 @@ FOR_USERS = [
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "architecture.md"),
 ]
 SOURCE = Path(cavia.__file__).parent
+WRITTEN = (".py", ".pyi", ".h", ".cpp", ".css", ".js", ".html")
 MOST_LINES, MOST_OF_A_FUNCTION = 300, 60  # a function's docstring is not counted
 ORDER = [
     "kernels",
@@ -31,9 +32,11 @@ ORDER = [
     "conformance",
     "training",
     "tables",
+    "streaming",
     "pictures",
     "published",
     "tools",
+    "demo",
     "serving",
     "paper",
     "cli",
@@ -113,11 +116,11 @@ def test_importing_cavia_is_lean():
         "sklearn",
         "psycopg",
         "onnx",
+        "ray",
+        "fsspec",
         "fastapi",
         "uvicorn",
         "prometheus_client",
-        "ray",
-        "fsspec",
         "torch._dynamo.convert_frame",
     ]
     estimators = {"ContextClassifier", "ContextRegressor", "few_shot_score"}  # scikit-learn imports pandas
@@ -164,7 +167,9 @@ def test_users_are_shown_public_names_only(document):
 
 def too_long():
     """Files, and functions as "file: name", that are longer than they may be."""
-    for path in (path for path in SOURCE.rglob("*") if path.suffix in (".py", ".pyi", ".h", ".cpp", ".css")):
+    for path in (
+        path for path in SOURCE.rglob("*") if path.suffix in (".py", ".pyi", ".h", ".cpp", ".css", ".js", ".html")
+    ):
         name, text = path.relative_to(SOURCE).as_posix(), path.read_text()
         if len(text.splitlines()) > MOST_LINES:
             yield name

@@ -9,16 +9,17 @@ from cavia.errors import CaviaError, shown
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def parse(text: str, where: object, constants: bool = False) -> Any:
+def parse(text: str, where: object, constants: bool = False, finite: bool = True) -> Any:
     """The JSON value of the text; where: what it was read from, for messages.
 
     Refused are names that stand twice in one object, numbers beyond those that a float holds, half characters, and
     nesting that no file of ours has. constants: whether NaN and Infinity, which JSON does not have, are numbers.
+    finite: False leaves it to the caller to find infinite numbers, which is several times as fast.
     """
     try:
         value = json.loads(
             text,
-            parse_float=_finite,
+            parse_float=_finite if finite else None,
             parse_constant=float if constants else _no_constant,
             object_pairs_hook=_without_doubles,
         )
@@ -33,9 +34,9 @@ def parse(text: str, where: object, constants: bool = False) -> Any:
     return value
 
 
-def parse_object(text: str, where: object, constants: bool = False) -> dict[str, Any]:
+def parse_object(text: str, where: object, constants: bool = False, finite: bool = True) -> dict[str, Any]:
     """The same, if it is a JSON object."""
-    value = parse(text, where, constants)
+    value = parse(text, where, constants, finite)
     if not isinstance(value, dict):
         raise CaviaError(f"{where} must hold a JSON object, {{…}}, got {shown(value)}")
     return value

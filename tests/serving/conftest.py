@@ -55,9 +55,9 @@ def table_models(tmp_path_factory):
         with (folder / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["user_id", "age", "kind", "y"])
-            for user in range(12):
+            for user in range(40):
                 for _ in range(6):
-                    age, y = numbers.uniform(20, 60), numbers.gauss(user, 1)
+                    age, y = numbers.uniform(20, 60), numbers.gauss(user % 12, 1)
                     answer = f"{y:.3f}" if name == "number" else ("high" if y > 6 else "low")
                     writer.writerow([f"u{user}", f"{age:.1f}", numbers.choice(["home", "work"]), answer])
         small = ["--iterations", "2", "--hidden", "8", "--context", "2", "--support", "3"]

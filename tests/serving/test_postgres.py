@@ -6,7 +6,7 @@ import pytest
 
 from cavia.cli import main
 from tests.serving.test_routes import asked
-from tests.serving.test_rows import ROWS
+from tests.serving.test_rows import ROWS, write_rows
 from tests.store.conftest import places, server, url, vectors  # noqa: F401  # fixtures
 
 
@@ -48,10 +48,7 @@ def test_a_server_that_is_gone_is_said_so(serving, learner_file, url, server):  
 
 @pytest.mark.slow
 def test_the_commands_take_a_url(table_models, url, tmp_path, capsys):  # noqa: F811
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(ROWS[0]))
-        writer.writeheader()
-        writer.writerows(ROWS)
+    write_rows(tmp_path / "rows.csv")
     model, table, out = (
         str(path) for path in (table_models / "number.cavia", tmp_path / "rows.csv", tmp_path / "out.csv")
     )

@@ -147,7 +147,8 @@ def test_misuse_is_one_line(learner_file, tmp_path, capsys, monkeypatch):
     for name in ("fastapi", "uvicorn", "prometheus_client"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)
-            assert f"cavia serve needs {name}: pip install 'cavia-torch[serve]'" in refused(capsys, model)
+            said = f"cavia serve needs {name.replace('_', '-')}: pip install 'cavia-torch[serve]'"
+            assert said in refused(capsys, model)
 
 
 def _database(folder):

@@ -51,8 +51,7 @@ def test_a_wrong_task(ask, task, said):
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400"])
 def test_a_number_that_is_none(ask, value):
     body = f'{{"tasks": {{"ann": {{"x": [[1, 2], [3, {value}]], "y": [[1], [2]]}}}}}}'.encode()
-    said = ask("POST", "/adapt", body)
-    assert "1e400" in refused(said, 400) if value == "1e400" else "'ann', point 1: x must be finite" in refused(said)
+    assert "'ann', point 1: x must be finite" in refused(ask("POST", "/adapt", body))
 
 
 @pytest.mark.parametrize(

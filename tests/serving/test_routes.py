@@ -171,3 +171,18 @@ def test_the_description_and_its_page_need_nothing_from_outside(ask):
     body = paths["/adapt"]["post"]["requestBody"]["content"]["application/json"]
     json.dumps(body["schema"])
     assert body["example"]["tasks"]["ann"]["x"]
+
+
+def test_the_page_of_the_demo_shows_a_model_that_fits(serving, learner_file, tmp_path):
+    cavia.CAVIA(cavia.MLP(1, 1, (8,), context=2), "mse").save(tmp_path / "curve.cavia")
+    with serving(tmp_path / "curve.cavia") as ask:
+        status, page = ask("GET", "/")
+        assert (status, "<html" in page) == (200, True)
+        assert "curves" in ask("GET", "/api/about")[1]
+        status, found = ask("POST", "/api/curves", {"points": [{"x": 1.0, "y": 2.0}], "steps": 2})
+        assert status == 200, found
+        assert ask("GET", "/api/about", host="evil.example")[0] == 403
+    for model, token in (("curves.cavia", None), ("curves.cavia", "0123456789abcdef0123")):
+        with serving(learner_file / model, tmp_path / "others", token) as ask:
+            found = ask.client.get("/", follow_redirects=False)
+            assert (found.status_code, found.headers["location"]) == (307, "docs")

@@ -36,10 +36,7 @@ def test_rows_are_adapted_to_and_predicted_as_by_the_commands(ask, table_models,
     status, predicted = ask("POST", "/predict", {"rows": queries()})
     assert status == 200
 
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(ROWS[0]))
-        writer.writeheader()
-        writer.writerows(ROWS)
+    write_rows(tmp_path / "rows.csv")
     model, table, contexts, out = (
         str(path)
         for path in (table_models / "number.cavia", tmp_path / "rows.csv", tmp_path / "own", tmp_path / "out.csv")
@@ -54,11 +51,36 @@ def test_rows_are_adapted_to_and_predicted_as_by_the_commands(ask, table_models,
         assert found["tasks"][name]["context"] == pytest.approx(context, rel=1e-4, abs=1e-6)
 
 
+def write_rows(path):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(ROWS[0]))
+        writer.writeheader()
+        writer.writerows(ROWS)
+    return str(path)
+
+
+def test_intervals_are_those_of_the_commands(ask, table_models, tmp_path):
+    assert ask("GET", "/model")[1]["intervals"] is True
+    ask("POST", "/adapt", {"rows": ROWS})
+    status, found = ask("POST", "/predict", {"rows": queries(), "interval": 0.8})
+    assert status == 200
+    model, table, out = str(table_models / "number.cavia"), write_rows(tmp_path / "rows.csv"), tmp_path / "out.csv"
+    store = str(tmp_path / "contexts")
+    assert main(["predict", model, table, "--contexts", store, "--interval", "0.8", "--out", str(out)]) == 0
+    with out.open() as file:
+        wanted = [(float(row["low"]), float(row["high"])) for row in csv.DictReader(file)]
+    assert [tuple(row["interval"]["y"]) for row in found["rows"]] == [pytest.approx(ends, rel=1e-4) for ends in wanted]
+    for level in (0, 1, "0.9", True, 0.9999):
+        assert ask("POST", "/predict", {"rows": queries(), "interval": level})[0] == 422
+    assert "interval" not in ask("POST", "/predict", {"rows": queries(), "interval": None})[1]["rows"][0]
+
+
 def test_classes_have_probabilities(serving, table_models):
     rows = [{**row, "y": "high" if i % 2 else "low"} for i, row in enumerate(ROWS)]
     with serving(table_models / "class.cavia") as ask:
         assert ask("POST", "/adapt", {"rows": rows})[0] == 200
         _, found = ask("POST", "/predict", {"rows": queries()})
+        assert "intervals are for numbers" in ask("POST", "/predict", {"rows": queries(), "interval": 0.9})[1]["detail"]
         about = ask("GET", "/model")[1]
     for row in found["rows"]:
         shares = row["probabilities"]

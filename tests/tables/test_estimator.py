@@ -85,11 +85,13 @@ def test_unknown_groups_start_where_the_learner_does(regressor):
 
 
 def test_update_goes_on_from_the_context(regressor):
+    """Rows that come one after the other are as good as all at once."""
     twice = clone(regressor)
     vars(twice).update(vars(regressor) | {"contexts_": type(regressor.contexts_)()})
-    regressor.adapt(NEW_X, NEW_Y, steps=1).update(NEW_X, NEW_Y, steps=1)
-    twice.adapt(NEW_X, NEW_Y, steps=2)
-    assert torch.allclose(regressor.contexts_["ann"], twice.contexts_["ann"])
+    first = NEW_X.index % 2 == 0
+    regressor.adapt(NEW_X[first], NEW_Y[first]).update(NEW_X[~first], NEW_Y[~first])
+    twice.adapt(NEW_X, NEW_Y)
+    assert torch.allclose(regressor.contexts_["ann"], twice.contexts_["ann"], rtol=1e-4, atol=1e-6)
     with pytest.raises(cavia.CaviaError, match=r"1 of 1 groups have no context to go on from: 'cem'; use adapt"):
         regressor.update(NEW_X[:3].assign(user="cem"), NEW_Y[:3])
 
@@ -251,7 +253,7 @@ def test_it_ends_a_pipeline_in_a_search():
         pipeline, {"contextregressor__context": [1, 3]}, cv=GroupKFold(2), scoring=cavia.few_shot_score
     ).fit(X, Y, groups=X["user"])
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_[-1].contexts_["u0"].shape == (search.best_params_["contextregressor__context"],)
+    assert search.best_estimator_[-1].model_.learner.model.effects == search.best_params_["contextregressor__context"]
     assert np.isfinite(cavia.few_shot_score(search, NEW_X, NEW_Y))
 
 

@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from cavia.cli.arguments import Parser
+from cavia.cli.demo import add_demo_command
 from cavia.cli.experiments import add_experiment_commands
 from cavia.cli.models import add_model_commands
 from cavia.cli.orientation import add_doctor_command, orient
@@ -96,6 +97,7 @@ def make_parser() -> Parser:
         add_table_commands,
         add_store_command,
         add_serve_command,
+        add_demo_command,
         add_doctor_command,
     ):
         add(commands)

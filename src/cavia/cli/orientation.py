@@ -8,8 +8,10 @@ cavia: one network for many tasks, a few numbers for each (fast context adaptati
 
   See it     cavia models                       trained models that come with the package
              cavia evaluate sine                score one of them on new tasks
+             cavia demo                         play with them in your browser
   Your data  cavia fit visits.csv --task user --target minutes
                                                 a model for all users, adapted to each from a few rows
+             cavia serve model.cavia            the same over HTTP
   The paper  cavia list                         its tables and figures
              cavia run table1                   one of them, in minutes
              cavia reproduce --dry-run          all of them, at their full length

@@ -70,4 +70,4 @@ def _require_extra() -> None:
         for name in ("fastapi", "prometheus_client", "uvicorn"):
             import_module(name)
     except ImportError as error:
-        raise missing_package("cavia serve", str(error.name), "serve") from error
+        raise missing_package("cavia serve", str(error.name).replace("_", "-"), "serve") from error

@@ -1,6 +1,7 @@
 """A table of one's own: fit, adapt, predict, embed."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,55 @@ from cavia.cli.arguments import (
     shown_text,
     widths,
 )
+from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
     from cavia.tables.model import TableModel
     from cavia.tables.reading import Table
+    from cavia.tables.tasks import Tasks
 
 MOST_STEPS = 100_000  # of adaptation: minutes
 
 
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
+    _add_fit(commands)
+
+    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
+    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
+    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    adapt.add_argument(
+        "--out",
+        type=a_store,
+        default=Path("contexts"),
+        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
+    )
+    add_adapt_arguments(adapt)
+    adapt.set_defaults(action=in_flags(_adapt))
+
+    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
+    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    predict.add_argument("table", type=a_store, help="rows to predict, without targets: a file, or Parquet in a folder")
+    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
+    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
+    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
+    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV, or a folder of Parquet")
+    add_predict_arguments(predict)
+    predict.set_defaults(action=in_flags(_predict))
+
+    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
+    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
+    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
+    embed.set_defaults(action=in_flags(_embed))
+
+
+def _add_fit(commands: Any) -> None:
+    """`cavia fit`."""
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
@@ -37,49 +76,39 @@ def add_table_commands(commands: Any) -> None:
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
+    _add_settings(fit)
+    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument(
+        "--search",
+        type=at_least(1, 10_000),
+        metavar="N",
+        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
+    )
+    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
+    fit.set_defaults(action=in_flags(_fit))
+
+
+def _add_settings(fit: argparse.ArgumentParser) -> None:
+    """What is trained, and how."""
+    fit.add_argument(
+        "--method",
+        choices=["posterior", "gradient"],
+        default="posterior",
+        help="posterior: a mixed model with a network beside it, adapted by Newton's step; gradient: as in the paper",
+    )
     fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=at_least(1), default=5, help="context parameters of a task (default: 5)")
-    fit.add_argument("--inner-lr", type=positive, default=0.5, help="inner learning rate (default: 0.5)")
-    fit.add_argument("--inner-steps", type=at_least(1), default=2, help="gradient steps of a task (default: 2)")
+    fit.add_argument("--context", type=at_least(1), default=8, help="numbers of a task that adapt (default: 8)")
+    fit.add_argument("--inner-lr", type=positive, default=0.5, help="of gradient steps (default: 0.5)")
+    fit.add_argument("--inner-steps", type=at_least(1), help="of a task (default: 2 gradient, 1 or 4 Newton steps)")
     fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
     fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
     fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
-    fit.add_argument("--iterations", type=at_least(1), default=5000, help="outer steps (default: 5000)")
+    fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
     fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
     fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
     fit.add_argument(
         "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
     )
-    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
-    fit.set_defaults(action=in_flags(_fit))
-
-    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
-    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    adapt.add_argument(
-        "--out",
-        type=a_store,
-        default=Path("contexts"),
-        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
-    )
-    adapt.set_defaults(action=in_flags(_adapt))
-
-    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
-    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
-    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
-    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
-    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
-    predict.set_defaults(action=in_flags(_predict))
-
-    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
-    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
-    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
-    embed.set_defaults(action=in_flags(_embed))
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -95,7 +124,9 @@ def _fit(options: argparse.Namespace) -> None:
     assert family.encoding  # from_table made both
     assert family.table is not None
     print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
-    trained = ("hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+    trained = ("method", "hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+    if options.search:
+        _search(options, family)
     settings = {name: getattr(options, name) for name in trained}
     about = {"table": family.settings, "columns": family.encoding.as_json()}
     about |= {name: getattr(options, name) for name in ("support", "order", "too_small", *trained)}
@@ -103,19 +134,60 @@ def _fit(options: argparse.Namespace) -> None:
         fitted = fit_table(family, **settings, run_dir=folder)
         fitted.model.save(options.out)
     print(f"{fitted.summary()}\nwritten: {options.out}")
+    if options.compare:
+        from cavia.tables.comparing import as_text, compare
+
+        print(as_text(*compare(fitted.model, family, options.seed), len(family.splits["test"])))
+
+
+def _search(options: argparse.Namespace, family: "Tasks") -> None:
+    """Replace the settings by those that do best on the validation tasks, and print the command that trains them."""
+    from cavia.tables.searching import search_table, shown_settings
+
+    path = options.out.with_name(f"{options.out.name}.search")
+    print(
+        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
+    )
+    found = search_table(
+        family,
+        options.search,
+        seed=options.seed,
+        most_iterations=2 * options.iterations,
+        path=path,
+        tell=lambda line: print(line, flush=True),
+    )
+    print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
+    asked = ["--task", options.task, "--target", ",".join(options.target)]
+    kept = ("inputs", "number", "category", "date", "support", "order", "too_small", "seed")
+    for name in kept:
+        value = getattr(options, name)
+        if value not in (None, [], *_FIT_DEFAULTS.get(name, ())):
+            asked += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, list) else str(value)]
+    asked += [f"--{options.problem}"] if options.problem else []
+    words = ["cavia", "fit", str(options.table), *asked, "--out", str(options.out)]
+    print(f"  {shlex.join(words)} {shown_settings(found.settings)}", flush=True)
+    for name, value in found.settings.items():
+        setattr(options, name, value)
+
+
+_FIT_DEFAULTS = {"support": (10,), "order": ("random",), "too_small": ("refuse",), "seed": (0,)}
 
 
 def _adapt(options: argparse.Namespace) -> None:
+    if streams(options):
+        adapt_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.reading import read_table
 
-    if isinstance(options.out, Path):
-        require_writable(options.out, options.model, options.table)
+    place = options.store or options.out
+    if isinstance(place, Path):
+        require_writable(place, options.model, options.table)
     model = load_table_model(options.model)
     table = read_table(options.table)
     names, adapted, left_out = model.adapt(table, options.steps)
-    with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
+    with ContextStore(place, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
         count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
@@ -123,6 +195,9 @@ def _adapt(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    if streams(options):
+        predict_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
@@ -135,7 +210,13 @@ def _predict(options: argparse.Namespace) -> None:
             f"there is no store {shown_text(str(options.contexts))}; `cavia adapt MODEL TABLE --out …` makes one"
         )
     with ContextStore(options.contexts, model.learner.version) as store:
-        table, predictions, strangers = model.predict(options.table, store, options.unknown)
+        predictions: Any
+        if options.interval is None:
+            table, predictions, strangers = model.predict(options.table, store, options.unknown)
+        else:
+            table, predictions, strangers = model.predict_intervals(
+                options.table, store, options.interval, options.unknown
+            )
     write_predictions(options.out, table, predictions)
     note = (f" ({strangers} of tasks without a context)" if strangers else "") + _unknown(model, table)
     print(f"{table.rows} rows predicted{note}; written: {options.out}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cavia.errors import CaviaError, shown
+from cavia.errors import CaviaError, missing_package, shown
 from cavia.machine import cores
 
 ANSWER = 5.0  # seconds in which a cluster has to answer
@@ -56,7 +56,7 @@ def connected(on: str) -> Iterator[Cluster]:
     try:
         import ray
     except ImportError:
-        raise CaviaError("--on ray needs Ray: pip install 'cavia[ray]'") from None
+        raise missing_package("--on ray", "Ray", "ray") from None
     address = os.environ.get("RAY_ADDRESS", "") if on == "ray" else on
     if ray.is_initialized():
         yield Cluster(ray, None)

@@ -12,7 +12,7 @@ def versions() -> dict[str, str]:
 
     from cavia import __version__
 
-    commit = this_commit()
+    commit = this_commit().removesuffix("+")
     return {"cavia": commit if __version__ in commit else f"{__version__} ({commit})", "torch": torch.__version__}
 
 

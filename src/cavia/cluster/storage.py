@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cavia.errors import CaviaError, named
+from cavia.errors import CaviaError, missing_package, named
 from cavia.tensor_file import write_atomically
 
 
@@ -80,7 +80,7 @@ class Storage:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            raise CaviaError(f"{self.address} needs fsspec: pip install 'cavia[ray]'") from None
+            raise missing_package(self.address, "fsspec", "ray") from None
         return url_to_fs(f"{self.address.rstrip('/')}/{name}")
 
     @contextmanager

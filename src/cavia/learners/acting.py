@@ -115,7 +115,8 @@ def actor(
     mean:  take the likeliest action instead of a random one.
     share: these are part of a larger batch of tasks, and random actions are those that they would have there.
     """
-    policy, dtype, fast = policy_of(learner), next(learner.parameters()).dtype, dict(adapted.items())
+    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+    fast = {name: adapted[name] for name in learner.fast_names}
 
     def draw(prediction: Tensor) -> Tensor:
         if share is None:

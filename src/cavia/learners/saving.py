@@ -82,12 +82,7 @@ def load(
             those in the file; frozen ones, which are not in the file, must be those that it was trained on.
     learner: the class of the learner, if it is your own; not needed if it is imported.
     """
-    found, extra = load_with_extra(path, model, loss, module, learner)
-    if "table" in extra:
-        raise CaviaError(
-            f"{path} is the model of a table, and needs its columns; use `cavia adapt` and `cavia predict` on it"
-        )
-    return found
+    return load_with_extra(path, model, loss, module, learner, of_table=False)[0]
 
 
 def load_with_extra(
@@ -96,12 +91,21 @@ def load_with_extra(
     loss: PointLoss | None = None,
     module: nn.Module | None = None,
     learner: type[Learner] | None = None,
+    of_table: bool = True,
 ) -> tuple[Learner, dict[str, Any]]:
-    """The learner, and the JSON values that `save` was given as `extra`."""
+    """The learner, and the JSON values that `save` was given as `extra`.
+
+    of_table: False: refuse the model of a table, which is of no use without its columns, before it is built.
+    """
     path = checked_path(path)
     tensors, description = read_tensors(path)
     if description.get("format") != FORMAT:
         raise CaviaError(f"{path} has format {shown(description.get('format'))}, this version of cavia reads {FORMAT}")
+    kept = description.get("extra")
+    if not of_table and isinstance(kept, dict) and "table" in kept:
+        raise CaviaError(
+            f"{path} is the model of a table, and needs its columns; use `cavia adapt` and `cavia predict` on it"
+        )
     if "backbone" in description:
         tensors = filled(tensors, description["backbone"], module, model, path)
     found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)

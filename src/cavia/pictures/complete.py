@@ -66,7 +66,7 @@ def complete(
     adapted = learner.adapt(batch.support_x, batch.support_y)
     error = mse(learner.predict(batch.query_x, adapted), batch.query_y).mean()
 
-    places = _places(size, width).to(batch.query_x.device)
+    places = finer_places(size, width).to(batch.query_x.device)
     parts = [learner.predict(part.unsqueeze(0), adapted).squeeze(0) for part in places.split(AT_A_TIME)]
     only_known = with_known_only(batch.support_x[0], batch.support_y[0], size, DARK_GREY)
     return Completed(
@@ -111,7 +111,7 @@ def _read(path: Path, size: int) -> np.ndarray:
     return pixels
 
 
-def _places(size: int, width: int) -> Tensor:
+def finer_places(size: int, width: int) -> Tensor:
     """Places [width², 2] of finer pixels over the same picture, in row-major order.
 
     The centre of each finer pixel, in units of the coarse ones; beyond the outermost centres, where nothing was ever

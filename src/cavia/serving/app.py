@@ -13,17 +13,23 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from cavia import __version__
+from cavia.demo.routes import router
 from cavia.errors import CaviaError, shown
 from cavia.serving import describing as about
 from cavia.serving.batching import Batcher
-from cavia.serving.door import Door, read_body
+from cavia.serving.door import Door, Receive, read_body
 from cavia.serving.limits import Refused, checked_id
 from cavia.serving.metrics import Metrics
+from cavia.serving.points import PointModel
 from cavia.serving.service import Reply, Request, Service, as_json, refusal
 from cavia.serving.tokens import Gate
 from cavia.store.contexts import ContextStore
 
 MOST_NEAR = 1000
+SAFE = {
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 METRICS = "text/plain; version=0.0.4"
 Id = Annotated[str, Path(description=about.ID, min_length=1)]
 
@@ -39,9 +45,11 @@ class Desk:
         self.batcher = Batcher(service.answer, service.limits, seconds, self.metrics.batches.observe)
         self.reading = ThreadPoolExecutor(1, "cavia-store")
 
-    async def ask(self, what: str, request: HttpRequest) -> Response:
-        body = await read_body(request.receive, self.service.limits)
-        return _response(await self.batcher.submit(Request(what, body)))
+    async def adapt(self, receive: Receive) -> Reply:
+        return await self.batcher.submit(Request("adapt", await read_body(receive, self.service.limits)))
+
+    async def predict(self, receive: Receive) -> Reply:
+        return await self.batcher.submit(Request("predict", await read_body(receive, self.service.limits)))
 
     async def read(self, act: Callable[[], Any]) -> Any:
         try:
@@ -69,7 +77,9 @@ def make_app(service: Service, reader: ContextStore, token: str | None, seconds:
     app.add_exception_handler(HTTPException, _refuse_route)
     _add_model_routes(app, desk)
     _add_task_routes(app, desk)
-    return Door(app, Gate(token), desk.metrics, service.limits)
+    _add_page(app, service, token)
+    short = {"/adapt": desk.adapt, "/predict": desk.predict}
+    return Door(app, Gate(token), desk.metrics, service.limits, short)
 
 
 def _add_model_routes(app: FastAPI, desk: Desk) -> None:
@@ -77,11 +87,11 @@ def _add_model_routes(app: FastAPI, desk: Desk) -> None:
 
     @app.post("/adapt", **about.ADAPT)
     async def adapt(request: HttpRequest) -> Response:
-        return await desk.ask("adapt", request)
+        return _response(await desk.adapt(request.receive))
 
     @app.post("/predict", **about.PREDICT)
     async def predict(request: HttpRequest) -> Response:
-        return await desk.ask("predict", request)
+        return _response(await desk.predict(request.receive))
 
     @app.get("/model", **about.MODEL)
     async def model() -> Response:
@@ -97,7 +107,8 @@ def _add_model_routes(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return Response(files("cavia.serving").joinpath("docs.html").read_bytes(), media_type="text/html")
+        page = files("cavia.serving").joinpath("docs.html").read_bytes()
+        return Response(page, media_type="text/html", headers=SAFE)
 
 
 def _add_task_routes(app: FastAPI, desk: Desk) -> None:
@@ -116,6 +127,20 @@ def _add_task_routes(app: FastAPI, desk: Desk) -> None:
     async def nearest(id: Id, k: Annotated[int, Query(ge=1, le=MOST_NEAR)] = 5) -> Response:
         name = _id(id)
         return _json({"id": name, "nearest": await desk.read(lambda: service.nearest(name, k, reader))})
+
+
+def _add_page(app: FastAPI, service: Service, token: str | None) -> None:
+    """The page of `cavia demo` with this model, if it fits; it knows no token. Else, to the description."""
+    if token is None and isinstance(service.model, PointModel):
+        try:
+            app.include_router(router(learner=service.model.learner))
+            return
+        except CaviaError:  # no panel shows such a model
+            pass
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response(status_code=307, headers={"location": "docs"})
 
 
 def _response(reply: Reply) -> Response:

@@ -6,6 +6,12 @@ ID = "Any text of 1 to 500 signs; in a URL, / is written as %2F."
 NUMBERS = {"type": "array", "items": {"type": "number"}}
 POINTS = {"type": "array", "items": NUMBERS, "minItems": 1}
 LABELS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+LEVEL = {
+    "type": ["number", "null"],
+    "exclusiveMinimum": 0,
+    "exclusiveMaximum": 1,
+    "description": "of intervals around predictions of numbers, for models by `cavia fit`",
+}
 ROW = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
 CONTEXT = {"type": "object", "properties": {"context": NUMBERS}, "required": ["context"]}
 REASONS = {
@@ -26,6 +32,10 @@ def _object(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
+def _one_of(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values), "default": values[0]}
+
+
 def _by_name(value: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": value}
 
@@ -41,13 +51,12 @@ def answers(schema: Any, *refusals: int) -> dict[int | str, dict[str, Any]]:
     return found | {status: {"description": REASONS[status], **_of_json(why)} for status in (401, 403, *refusals)}
 
 
-def takes(targets: bool, **options: list[str]) -> dict[str, Any]:
-    """The body of a request, for FastAPI: tasks or rows, with targets or without, and options of few values."""
+def takes(targets: bool, **options: Any) -> dict[str, Any]:
+    """The body of a request, for FastAPI: tasks or rows, with targets or without, and options by name."""
     points: dict[str, Any] = {"x": POINTS} | ({"y": {"anyOf": [POINTS, LABELS]}} if targets else {})
     tasks = {**_by_name(_object(list(points), **points)), "minProperties": 1, "description": "id → points"}
     rows = {"type": "array", "items": ROW, "minItems": 1, "description": "one object column → value for each row"}
-    choices = {name: {"type": "string", "enum": values, "default": values[0]} for name, values in options.items()}
-    kinds = [{**_object([name], **{name: value}, **choices), "additionalProperties": False}
+    kinds = [{**_object([name], **{name: value}, **options), "additionalProperties": False}
              for name, value in (("tasks", tasks), ("rows", rows))]  # fmt: skip
     example: dict[str, Any] = {"x": [[1.0], [2.0]]} | ({"y": [[0.8], [0.9]]} if targets else {})
     return {"requestBody": {"required": True, **_of_json({"anyOf": kinds}, example={"tasks": {"ann": example}})}}
@@ -56,16 +65,21 @@ def takes(targets: bool, **options: list[str]) -> dict[str, Any]:
 BAD_BODY = (400, 408, 413, 415, 422, 429, 503)
 ADAPT: dict[str, Any] = {
     "summary": "Find the contexts of tasks from their points, and store them",
-    "openapi_extra": takes(True, mode=["replace", "continue"]),
+    "openapi_extra": takes(True, mode=_one_of("replace", "continue")),
     "responses": answers(_object(["tasks"], tasks=_by_name(CONTEXT)), *BAD_BODY),
 }
 PREDICTED = {
     "tasks": _by_name(_object(["prediction"], prediction={"type": "array"}, probabilities=POINTS)),
-    "rows": {"type": "array", "items": _object(["prediction"], prediction=_by_name({}), probabilities=_by_name({}))},
+    "rows": {
+        "type": "array",
+        "items": _object(
+            ["prediction"], prediction=_by_name({}), probabilities=_by_name({}), interval=_by_name(NUMBERS)
+        ),
+    },
 }
 PREDICT: dict[str, Any] = {
     "summary": "Predict points of tasks by their stored contexts",
-    "openapi_extra": takes(False, unknown=["refuse", "start"]),
+    "openapi_extra": takes(False, unknown=_one_of("refuse", "start"), interval=LEVEL),
     "responses": answers(_object([], **PREDICTED), *BAD_BODY),
 }
 GET: dict[str, Any] = {

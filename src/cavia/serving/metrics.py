@@ -24,11 +24,15 @@ class Metrics:
         self.batches = Histogram(
             "cavia_batch_requests", "Requests that were answered together", buckets=SIZES, registry=self.registry
         )
+        self.known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.tasks = Gauge("cavia_tasks", "Tasks in the store", registry=self.registry)
 
     def seen(self, route: str, status: int, seconds: float) -> None:
-        self.requests.labels(route, str(status)).inc()
-        self.latency.labels(route).observe(seconds)
+        if (route, status) not in self.known:  # looking up labels takes longer than counting
+            self.known[route, status] = self.requests.labels(route, str(status)), self.latency.labels(route)
+        count, time = self.known[route, status]
+        count.inc()
+        time.observe(seconds)
 
     def text(self, tasks: int) -> bytes:
         self.tasks.set(tasks)

@@ -31,8 +31,8 @@ class Served(Protocol):
     def queries(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], Any]:
         """The tasks to predict, each once, and what `answer` needs to know of the request."""
 
-    def answer(self, asked: Any, tasks: Sequence[Task], outputs: Sequence[Tensor]) -> dict[str, Any]:
-        """What is answered: outputs [n, outputs] of each task."""
+    def answer(self, asked: Any, tasks: Sequence[Task], outputs: Sequence[Tensor], contexts: Tensor) -> dict[str, Any]:
+        """What is answered: outputs [n, outputs] of each task, by contexts [T, C]."""
 
     def about(self) -> dict[str, Any]:
         """What the model takes and gives, for GET /model."""
@@ -58,9 +58,11 @@ class PointModel:
         return self._tasks(body, limits, ("x", "y")), {}
 
     def queries(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], Any]:
+        if body.get("interval") is not None:
+            raise CaviaError("this model has no intervals: models by `cavia fit` have")
         return self._tasks(body, limits, ("x",)), None
 
-    def answer(self, asked: Any, tasks: Sequence[Task], outputs: Sequence[Tensor]) -> dict[str, Any]:
+    def answer(self, asked: Any, tasks: Sequence[Task], outputs: Sequence[Tensor], contexts: Tensor) -> dict[str, Any]:
         return {"tasks": {task.id: self._predicted(found) for task, found in zip(tasks, outputs, strict=True)}}
 
     def about(self) -> dict[str, Any]:

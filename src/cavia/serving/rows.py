@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, shown
+from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.serving.limits import Limits, checked_id
 from cavia.serving.points import Task
 from cavia.tables.model import TableModel
+from cavia.tables.posterior import Posterior
 from cavia.tables.reading import Table, read_table
 
 
@@ -19,6 +21,7 @@ class Asked(NamedTuple):
 
     table: Table
     rows: dict[str, Tensor]  # task → the numbers of its rows
+    level: float | None  # of intervals
 
 
 class RowModel:
@@ -36,12 +39,17 @@ class RowModel:
         return tasks, {"rows_without_target": left_out, "unknown_categories": self.encoding.unknown(table)}
 
     def queries(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], Asked]:
+        level = body.get("interval")
+        if level is not None:
+            self.model.factors(level)
         table = self._table(body, limits)
         x, groups = self.model.queries(table)
         limits.check("tasks", len(groups))
-        return [Task(checked_id(name), x[rows].numpy()) for name, rows in groups.items()], Asked(table, groups)
+        return [Task(checked_id(name), x[rows].numpy()) for name, rows in groups.items()], Asked(table, groups, level)
 
-    def answer(self, asked: Asked, tasks: Sequence[Task], outputs: Sequence[Tensor]) -> dict[str, Any]:
+    def answer(
+        self, asked: Asked, tasks: Sequence[Task], outputs: Sequence[Tensor], contexts: Tensor
+    ) -> dict[str, Any]:
         """Every row's prediction in the unit of its target, in the order of the rows."""
         whole = torch.empty(asked.table.rows, self.encoding.outputs)
         for task, found in zip(tasks, outputs, strict=True):
@@ -50,24 +58,39 @@ class RowModel:
         rows = [
             {"prediction": dict(zip(decoded, values, strict=True))} for values in zip(*decoded.values(), strict=True)
         ]
-        for name, values in self._more(whole).items():
+        for name, values in self._more(asked, tasks, whole, contexts).items():
             for row, value in zip(rows, values, strict=True):
                 row[name] = value
         return {"rows": rows, "unknown_categories": self.encoding.unknown(asked.table)}
 
-    def _more(self, outputs: Tensor) -> dict[str, list[Any]]:
-        """What each row is told beside its prediction, from outputs [rows, outputs]: probabilities of classes."""
-        if not self.encoding.is_classification:
+    def _more(self, asked: Asked, tasks: Sequence[Task], outputs: Tensor, contexts: Tensor) -> dict[str, list[Any]]:
+        """What each row is told beside its prediction, from outputs [rows, outputs]: probabilities, an interval."""
+        if self.encoding.is_classification:
+            levels = self.encoding.target.levels
+            shares = outputs.double().softmax(1).tolist()
+            return {"probabilities": [dict(zip(levels, row, strict=True)) for row in shares]}
+        if asked.level is None or not isinstance(self.learner, Posterior):
             return {}
-        levels = self.encoding.target.levels
-        shares = outputs.double().softmax(1).tolist()
-        return {"probabilities": [dict(zip(levels, row, strict=True)) for row in shares]}
+        deviations = torch.empty_like(outputs)
+        for task, context in zip(tasks, contexts, strict=True):
+            adapted = Adapted({CONTEXT: context[None]})
+            deviations[asked.rows[task.id]] = self.learner.deviation(torch.from_numpy(task.x)[None], adapted)[0]
+        bands = self.model.bands(outputs, deviations, asked.level).items()
+        each = zip(*(zip(band.low, band.high, strict=True) for _, band in bands), strict=True)
+        return {"interval": [{name: ends for (name, _), ends in zip(bands, row, strict=True)} for row in each]}
 
     def about(self) -> dict[str, Any]:
         encoding = self.encoding
         columns = {one.name: {"type": one.kind, **_levels(one)} for one in encoding.inputs}
         targets = {one.name: {"type": one.kind, **_levels(one)} for one in encoding.targets}
-        return {"takes": "rows", "task": encoding.task, "columns": columns, "targets": targets}
+        has_intervals = self.model.intervals is not None
+        return {
+            "takes": "rows",
+            "task": encoding.task,
+            "columns": columns,
+            "targets": targets,
+            "intervals": has_intervals,
+        }
 
     def _table(self, body: dict[str, Any], limits: Limits) -> Table:
         if "tasks" in body:

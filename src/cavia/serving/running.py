@@ -69,6 +69,7 @@ def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> None
     config = uvicorn.Config(
         app,
         access_log=False,
+        proxy_headers=False,  # nothing looks at the client's address
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=DRAINING,

@@ -20,7 +20,7 @@ from cavia.store.ids import Id, first_few
 
 Reply: TypeAlias = tuple[int, bytes]  # status and JSON
 MODES, UNKNOWN = ("replace", "continue"), ("refuse", "start")
-KNOWN = {"adapt": {"tasks", "rows", "mode"}, "predict": {"tasks", "rows", "unknown"}}  # names in a body
+KNOWN = {"adapt": {"tasks", "rows", "mode"}, "predict": {"tasks", "rows", "unknown", "interval"}}  # names in a body
 
 LOG = logging.getLogger("cavia.serving")
 
@@ -100,7 +100,7 @@ class Service:
         """From JSON to tasks."""
         for request in (one for one in requests if one.what != "delete"):
             try:
-                body = parse_object(request.body.decode(), "the body", constants=True)
+                body = parse_object(request.body.decode(), "the body", constants=True, finite=False)
             except (CaviaError, UnicodeDecodeError) as error:
                 raise Refused(400, error) from error
             if unknown := body.keys() - KNOWN[request.what]:
@@ -171,14 +171,14 @@ class Service:
         outputs = self.calls.predict(tasks, contexts)
         place = 0
         for request in requests:
-            own = outputs[place : place + len(request.tasks)]
-            place += len(request.tasks)
+            part = slice(place, place + len(request.tasks))
+            own, place = outputs[part], part.stop
             wrong = [task.id for task, one in zip(request.tasks, own, strict=True) if not one.isfinite().all()]
             if wrong:
                 what = f"a prediction of task {shown(wrong[0])} is not finite: its points are too far from training"
                 request.refuse(422, what)
             else:
-                request.reply = 200, as_json(self.model.answer(request.asked, request.tasks, own))
+                request.reply = 200, as_json(self.model.answer(request.asked, request.tasks, own, contexts[part]))
 
     def _delete(self, requests: Sequence[Request]) -> None:
         for request in requests:

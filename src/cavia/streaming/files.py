@@ -1,7 +1,7 @@
-"""The Parquet files of a data set, in a folder or at any address that fsspec knows, and the parts that work is cut into.
+"""The Parquet files of a data set, in a folder or at any fsspec address, and the parts that work is cut into.
 
 A task's rows stand next to each other in one file: nothing has to be sorted or moved between machines then, and memory
-is that of a few row groups. `find_parts` looks through the column of task names, and refuses a task that is in two places.
+is that of a few row groups. `find_parts` looks through the names of tasks, and refuses one that is in two places.
 """
 
 from array import array
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, named, nearest, shown
+from cavia.errors import CaviaError, missing_package, named, nearest, shown
 
 ENDINGS = (".parquet", ".pq")
-ROWS = 2**17  # of a part, about; a row group is never cut
+ROWS = 2**15  # of a part, about; a row group is never cut
 AT_ONCE = 2**22  # names of tasks in memory, while it is found out whether one is in two places
 
 
@@ -58,7 +58,7 @@ def opened(file: str) -> Any:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
-        raise CaviaError("Parquet files need pyarrow: pip install 'cavia[tables]'") from None
+        raise missing_package("reading Parquet", "pyarrow", "tables") from None
     try:
         if "://" in file:
             system, path = _remote(file)
@@ -149,7 +149,7 @@ def _remote(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise CaviaError(f"{named(address)} needs fsspec: pip install 'cavia[ray]'") from None
+        raise missing_package(named(address), "fsspec", "ray") from None
     try:
         return url_to_fs(address)
     except Exception as error:

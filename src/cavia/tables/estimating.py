@@ -28,7 +28,7 @@ from cavia.tables.model import Contexts, KnownTasks, TableModel, load_table_with
 from cavia.tables.reading import Table, read_table
 from cavia.tables.tasks import Tasks
 
-TRAINED = ("hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
+TRAINED = ("method", "hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
 
 
 class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -42,14 +42,15 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self,
         group: str | int | None = None,
         *,
+        method: str = "posterior",
         hidden: Sequence[int] = (64, 64),
-        context: int = 5,
+        context: int = 8,
         inner_lr: float = 0.5,
-        inner_steps: int = 2,
+        inner_steps: int | None = None,
         support: int = 10,
         order: str = "random",
         too_small: str = "refuse",
-        iterations: int = 5000,
+        iterations: int = 600,
         tasks_per_batch: int = 25,
         lr: float = 1e-3,
         validation: float = 0.15,
@@ -61,6 +62,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         verbose: bool = False,
     ):
         self.group = group
+        self.method = method
         self.hidden = hidden
         self.context = context
         self.inner_lr = inner_lr

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from cavia.errors import CaviaError
+from cavia.kinds import checked
 from cavia.tables.conventions import ClassifierMixin, RegressorMixin
 from cavia.tables.estimating import ContextEstimator
 from cavia.tables.estimator_file import classes_of, level_of
@@ -35,8 +36,18 @@ class ContextRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         self.flat_ = not target_columns(y)[1] if y is not None else True
         return super().fit(X, y)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """[rows] or [rows, targets], as y was in fit: each row by its group's context."""
+    @checked
+    def predict(self, X: Any, interval: float | None = None) -> np.ndarray:
+        """[rows] or [rows, targets], as y was in fit: each row by its group's context.
+
+        interval: a level, such as 0.9: one more axis with prediction, low and high, [rows, 3] or [rows, targets, 3].
+                  So many of the rows of unseen groups lie between low and high.
+        """
+        if interval is not None:
+            table = self._fitted_table(X)
+            bands = self.model_.predict_intervals(table, self.contexts_, interval, self.unknown)[1]
+            found = np.array([[*band] for band in bands.values()]).transpose(2, 0, 1)
+            return found[:, 0] if self.flat_ else found
         values = self._predict(self._fitted_table(X), self.contexts_)
         return values[:, 0] if self.flat_ else values
 

@@ -11,6 +11,7 @@ from cavia.errors import CaviaError, shown
 from cavia.store.contexts import ContextStore
 from cavia.tables.cells import MISSING, as_text, canonical, is_missing
 from cavia.tables.model import KnownTasks, TableModel
+from cavia.tables.posterior import Posterior
 
 
 def describe(estimator: Any) -> dict[str, Any]:
@@ -25,8 +26,10 @@ def arguments(cls: Any, model: TableModel, extra: Mapping[str, Any], path: Any) 
     if "estimator" not in extra:
         learner: Any = model.learner
         network = learner.model
-        sizes = {"hidden": tuple(network.hidden), "context": network.context}
-        return {"group": model.encoding.task, "inner_lr": learner.inner_lr, "inner_steps": learner.inner_steps, **sizes}
+        said = {"group": model.encoding.task, "hidden": tuple(network.hidden), "inner_steps": learner.inner_steps}
+        if isinstance(learner, Posterior):
+            return said | {"context": network.effects}
+        return said | {"method": "gradient", "context": network.context, "inner_lr": learner.inner_lr}
     found = _mapping(extra["estimator"], path).get("arguments")
     unknown = [name for name in _mapping(found, path) if name not in cls().get_params()]
     if unknown:

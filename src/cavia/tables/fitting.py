@@ -9,17 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_one_of
 from cavia.evaluation.evaluate import Evaluation, evaluate, half_width
 from cavia.kinds import require_kind
+from cavia.learners.base import Learner
 from cavia.learners.gradient import CAVIA
 from cavia.machine import require_memory
 from cavia.models.mlp import MLP
 from cavia.tables.columns import Category, Number
 from cavia.tables.encoding import Encoding
+from cavia.tables.intervals import calibrate
 from cavia.tables.model import TableModel
+from cavia.tables.network import EffectsNet
+from cavia.tables.posterior import Posterior
+from cavia.tables.starting import start_at_mixed
 from cavia.tables.tasks import Tasks
-from cavia.tasks.batch import SPLITS
+from cavia.tasks.batch import SPLITS, seeded_generator
 from cavia.training.adam import Adam
 from cavia.training.checkpoint import RunFolder
 from cavia.training.feed import Validation
@@ -28,6 +33,12 @@ from cavia.training.progress import Show
 from cavia.training.run import FitResult
 
 MOST_TRAINING_QUERY = 100
+MOST_VALIDATION_QUERY = 200
+VALIDATIONS = 20  # in a run
+METHODS = ("posterior", "gradient")
+NEWTON_STEPS = {"mse": 1, "cross_entropy": 4}
+SHARES_OF_TRAINING = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the start to the trained model
+DRAWS = 3  # of known rows, to choose among them
 COPIES = 10  # of the weights: gradient, moments, best model, checkpoint, and what is between
 
 
@@ -89,23 +100,32 @@ def fit_table(family: Tasks, *, seed: int = 0, **settings: Any) -> FittedTable:
 def train_table(
     family: Tasks,
     *,
+    method: str = "posterior",
     hidden: Sequence[int] = (64, 64),
-    context: int = 5,
+    context: int = 8,
     inner_lr: float = 0.5,
-    inner_steps: int = 2,
-    iterations: int = 5000,
+    inner_steps: int | None = None,
+    iterations: int = 600,
     tasks_per_batch: int = 25,
     lr: float = 1e-3,
     seed: int = 0,
     run_dir: RunFolder | None = None,
     progress: bool | Show = True,
 ) -> tuple[TableModel, FitResult]:
-    """Train CAVIA on tasks of a table, from `cavia.Tasks.from_table`; validation tasks choose the best model.
+    """Train on tasks of a table, from `cavia.Tasks.from_table`; validation tasks choose the best model.
 
-    The other arguments are those of `cavia.MLP`, `cavia.CAVIA` and `cavia.fit`.
+    method:      "posterior": a mixed model with a network beside it, whose effects adapt by Newton's step;
+                 "gradient": CAVIA as in the paper, a network that sees φ, which adapts by gradient steps.
+    context:     how many numbers of a task adapt.
+    inner_lr:    of gradient steps; Newton's have none.
+    inner_steps: by default 2 gradient steps; Newton's: 1 for numbers, where it is exact, 4 for classes.
+    The other arguments are those of `cavia.MLP` and `cavia.fit`.
     """
     encoding = family.encoding
     assert encoding is not None  # from_table made it
+    require_one_of("method", method, METHODS)
+    if inner_steps is None:
+        inner_steps = 2 if method == "gradient" else NEWTON_STEPS[encoding.loss]
     sizes = {"context": context, "inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
     for name, value in sizes.items():
         require_at_least(name, value, 1)
@@ -113,8 +133,9 @@ def train_table(
     _check_memory(family, encoding, tuple(hidden), **sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(require_at_least("seed", seed, 0))
-        network = MLP(encoding.width, encoding.outputs, hidden, context)
-    learner = CAVIA(network, encoding.loss, inner_lr, inner_steps)
+        learner = _learner(family, encoding, method, tuple(hidden), context, inner_lr, inner_steps)
+    start = {name: value.clone() for name, value in learner.state_dict().items()}
+    held_out = len(family.splits["val"])
     result = fit(
         learner,
         family,
@@ -122,12 +143,59 @@ def train_table(
         tasks_per_batch=tasks_per_batch,
         outer=Adam(lr=lr, cooldown=0.3),
         query=min(family.query, MOST_TRAINING_QUERY),
-        validation=Validation(len(family.splits["val"]), query=family.query),
+        validation=Validation(held_out, max(1, iterations // VALIDATIONS), query=family.query),
         seed=seed,
         run_dir=run_dir,
         progress=progress,
     )
-    return TableModel(learner, encoding), result
+    if not isinstance(learner, Posterior):
+        return TableModel(learner, encoding), result
+    if held_out:
+        _shrink(learner, start, family, seed)
+    intervals = None if encoding.is_classification else calibrate(learner, family, seed)
+    return TableModel(learner, encoding, intervals), result
+
+
+def _learner(
+    family: Tasks,
+    encoding: Encoding,
+    method: str,
+    hidden: tuple[int, ...],
+    context: int,
+    inner_lr: float,
+    inner_steps: int,
+) -> Learner:
+    """The learner before training."""
+    if method == "gradient":
+        network = MLP(encoding.width, encoding.outputs, hidden, context)
+        return CAVIA(network, encoding.loss, inner_lr, inner_steps)
+    made = Posterior(EffectsNet(encoding.width, encoding.outputs, hidden, context), encoding.loss, 0.5, inner_steps)
+    start_at_mixed(made, family)
+    return made
+
+
+@torch.no_grad()
+def _shrink(learner: Posterior, start: dict[str, Tensor], family: Tasks, seed: int) -> None:
+    """Go back towards the start as far as the validation tasks say: with few tasks a network soon learns too much."""
+    end = {name: value.clone() for name, value in learner.state_dict().items()}
+
+    def loss(share: float) -> float:
+        learner.load_state_dict({name: torch.lerp(start[name], end[name], share) for name in end})
+        return validation_loss(learner, family, seed)
+
+    best = min(SHARES_OF_TRAINING, key=loss)
+    learner.load_state_dict({name: torch.lerp(start[name], end[name], best) for name in end})
+
+
+@torch.no_grad()
+def validation_loss(learner: Learner, family: Tasks, seed: int = 0) -> float:
+    """The mean loss of the validation tasks, of targets in standard deviations; the same rows for every learner."""
+    generator, found = seeded_generator(seed, "compare"), []
+    for _ in range(DRAWS if family.order == "random" else 1):
+        query = min(family.query, MOST_VALIDATION_QUERY)
+        batch = family.sample(len(family.splits["val"]), family.support, query, generator, "val")
+        found.append(learner.task_losses(batch).mean().item())
+    return sum(found) / len(found)
 
 
 def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -143,7 +211,7 @@ def _check_memory(
     family: Tasks, encoding: Encoding, hidden: tuple[int, ...], context: int, inner_steps: int, tasks_per_batch: int
 ) -> None:
     """Raise if weights and activations would not fit this machine, before there are any."""
-    widths = (encoding.width + context, *hidden, encoding.outputs)
+    widths = (encoding.width + context, *hidden, encoding.outputs * (1 + context))
     weights = sum((before + 1) * after for before, after in pairwise(widths))
     points = tasks_per_batch * (family.support + min(family.query, MOST_TRAINING_QUERY))
     scored = max(len(family.splits["val"]), len(family.splits["test"])) * (family.support + family.query)

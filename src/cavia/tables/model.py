@@ -13,6 +13,8 @@ from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.saving import load_with_extra, save
 from cavia.tables.encoding import Encoding
+from cavia.tables.intervals import Band, Intervals, require_level
+from cavia.tables.posterior import Posterior
 from cavia.tables.reading import Table, read_table
 from cavia.tables.tasks import grouped
 
@@ -45,10 +47,12 @@ class TableModel:
 
     learner: Learner
     encoding: Encoding
+    intervals: Intervals | None = None  # for numbers, if the learner tells deviations
 
     def save(self, path: str | PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
         """Write both to one file, with more JSON values by name if there are any."""
-        save(self.learner, path, {"table": self.encoding.as_json(), **(extra or {})})
+        intervals = {} if self.intervals is None else {"intervals": self.intervals.as_json()}
+        save(self.learner, path, {"table": self.encoding.as_json(), **intervals, **(extra or {})})
 
     def adapt(
         self, source: Any, steps: int | None = None, start: Contexts | None = None
@@ -100,13 +104,47 @@ class TableModel:
         outputs, strangers = self.outputs(table, store, unknown)
         return table, self.encoding.decode(outputs), strangers
 
-    @torch.no_grad()
+    def predict_intervals(
+        self, source: Any, store: Contexts, level: float, unknown: str = "refuse"
+    ) -> tuple[Table, dict[str, Band], int]:
+        """As `predict`, with an interval of this level around each prediction of a number."""
+        self.factors(level)
+        table = read_table(source)
+        outputs, strangers, deviations = self._answers(table, store, unknown, with_deviation=True)
+        return table, self.bands(outputs, deviations, level), strangers
+
+    def bands(self, outputs: Tensor, deviations: Tensor, level: float) -> dict[str, Band]:
+        """Target → predictions with intervals of this level, from outputs and their deviations, [rows, outputs]."""
+        found, factors = {}, self.factors(level)
+        for place, (target, values) in enumerate(self.encoding.decode(outputs).items()):
+            unit = self.encoding.targets[place].scale  # type: ignore[union-attr]  # a number, or there are no factors
+            half = (factors[place] * unit * deviations[:, place].double()).tolist()
+            low, high = ([a + sign * b for a, b in zip(values, half, strict=True)] for sign in (-1, 1))
+            found[target] = Band(values, low, high)
+        return found
+
+    def factors(self, level: float) -> list[float]:
+        """Deviations of an interval, for each target; an error if the model has no intervals of this level."""
+        require_level(level)
+        if self.encoding.is_classification:
+            raise CaviaError("intervals are for numbers; a class has probabilities instead (predict_proba)")
+        if self.intervals is None:
+            raise CaviaError("the model has no intervals: method='posterior' makes them; fit it again")
+        return self.intervals.factors(level)
+
     def outputs(self, table: Table, store: Contexts, unknown: str = "refuse") -> tuple[Tensor, int]:
         """What the network says of each row, [rows, outputs], and how many rows are of tasks without a context.
 
         store:   the contexts of tasks by name.
         unknown: "refuse" tasks that have no context, or predict them from the "start", before adaptation.
         """
+        return self._answers(table, store, unknown)[:2]
+
+    @torch.no_grad()
+    def _answers(
+        self, table: Table, store: Contexts, unknown: str, with_deviation: bool = False
+    ) -> tuple[Tensor, int, Tensor]:
+        """As `outputs`, and the deviation of each, [rows, outputs]; zeros if it is not asked for."""
         require_one_of("unknown", unknown, ("refuse", "start"))
         x, groups = self.queries(table)
         strangers = [name for name in groups if name not in store]
@@ -116,24 +154,27 @@ class TableModel:
                 f"{', '.join(map(repr, strangers[:5]))}; adapt to them first, or predict them unadapted with "
                 "unknown='start'"
             )
+        predictions = torch.zeros(len(x), self.encoding.outputs)
+        deviations = torch.zeros_like(predictions)
         if not groups:
-            return torch.zeros(0, self.encoding.outputs), 0
+            return predictions, 0, deviations
         start = self.learner.adapt(x[:1, None], self.encoding.empty_targets(1), steps=0).context[0]
         context = start.repeat(len(groups), 1)  # [T, C]
         missing = set(strangers)
         known = {name: task for task, name in enumerate(groups) if name not in missing}
         if known:
             context[list(known.values())] = store.get(known).context
-        predictions = torch.zeros(len(x), self.encoding.outputs)
         for chosen, rows, mask in _padded(list(groups.values())):
-            prediction = self.learner.predict(x[rows], Adapted({CONTEXT: context[chosen]}))
-            predictions[rows[mask]] = prediction[mask]
+            adapted = Adapted({CONTEXT: context[chosen]})
+            predictions[rows[mask]] = self.learner.predict(x[rows], adapted)[mask]
+            if with_deviation and isinstance(self.learner, Posterior):
+                deviations[rows[mask]] = self.learner.deviation(x[rows], adapted)[mask]
         wrong = (~predictions.isfinite().all(1)).nonzero()
         if len(wrong):
             raise CaviaError(
                 f"{table.place(int(wrong[0]))}: the prediction is not finite: its inputs are too far from training"
             )
-        return predictions, sum(len(groups[name]) for name in strangers)
+        return predictions, sum(len(groups[name]) for name in strangers), deviations
 
 
 def load_table_model(path: str | PathLike[str]) -> TableModel:
@@ -149,9 +190,11 @@ def load_table_with_extra(path: str | PathLike[str]) -> tuple[TableModel, dict[s
     try:
         encoding = Encoding.from_json(extra["table"])
         _check_fit(learner, encoding)
+        stored = extra.get("intervals")
+        intervals = None if stored is None else Intervals.from_json(stored, len(encoding.targets))
     except CaviaError as error:
         raise CaviaError(f"{path} does not describe a table: {error}") from error
-    return TableModel(learner, encoding), extra
+    return TableModel(learner, encoding, intervals), extra
 
 
 def _check_fit(learner: Learner, encoding: Encoding) -> None:

@@ -76,7 +76,8 @@ class Table(dict[str, np.ndarray]):
 def read_table(source: Any) -> Table:
     """The columns of a table, all of one length.
 
-    source: a .csv (or .tsv) or .parquet file, a pandas, Polars or pyarrow table, or a mapping name → values.
+    source: a .csv (or .tsv) or .parquet file, a pandas, Polars or pyarrow table, a mapping name → values, or a list of
+            rows, each a mapping name → value; a row without one of the names has no value there.
     Parquet needs the extra `tables`; CSV needs nothing.
     """
     if isinstance(source, Table):
@@ -84,6 +85,9 @@ def read_table(source: Any) -> Table:
     if isinstance(source, str | PathLike):
         return _read_file(checked_path(source))
     declared: list[Any] = []
+    if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
+        names = dict.fromkeys(name for row in source for name in row)
+        source = {name: _listed([row.get(name) for row in source]) for name in names}
     if hasattr(source, "column_names") and hasattr(source, "column"):  # pyarrow
         pairs = [(name, _of_arrow(name, source.column(i))) for i, name in enumerate(source.column_names)]
         declared = [name for i, name in enumerate(source.column_names) if _is_dictionary(source.column(i).type)]
@@ -98,7 +102,8 @@ def read_table(source: Any) -> Table:
         pairs = list(source.items())
         declared = [name for name, values in pairs if _is_category(values)]
     else:
-        raise CaviaError(f"a table is a file, a data frame or a mapping of columns, got {type(source).__name__}")
+        what = "a file, a data frame, a mapping of columns or a list of rows"
+        raise CaviaError(f"a table is {what}, got {type(source).__name__}")
     _check_header([str(name) for name, _ in pairs], "the table")
     table = Table({str(name): _array(str(name), values) for name, values in pairs}, declared=map(str, declared))
     lengths = {name: len(values) for name, values in table.items()}
@@ -193,6 +198,13 @@ def _array(name: str, values: Any) -> np.ndarray:
         for row, cell in enumerate(cells):
             if isinstance(cell, str):
                 _check_text(cell, f"row {row} (counting from 0), column {name!r}")
+    return found
+
+
+def _listed(values: list[Any]) -> np.ndarray:
+    """Cells as they are, whatever they hold."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
     return found
 
 

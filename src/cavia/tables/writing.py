@@ -2,12 +2,13 @@
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cavia.errors import CaviaError
 from cavia.tables.cells import NUMBER
+from cavia.tables.intervals import Band
 from cavia.tables.reading import Table
 from cavia.tensor_file import write_atomically
 
@@ -25,18 +26,31 @@ def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     return "".join(lines).encode()
 
 
-def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[Any]]) -> None:
+def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[Any] | Band]) -> None:
     """The table's columns and further ones, row by row, atomically.
 
-    predictions: target → its predictions. Of one target the column is "prediction", of more "prediction_<target>".
+    predictions: target → its predictions, or a band with the columns "low" and "high". Of one target the column is
+                 "prediction", of more "prediction_<target>".
     """
-    names = [PREDICTION] if len(predictions) == 1 else [f"{PREDICTION}_{target}" for target in predictions]
-    for name in names:
-        if name in table:
-            raise CaviaError(f"{table.where} has a column {name!r} already; rename it")
+    added = prediction_columns(predictions, table, table.where)
     columns = [[_kept(value) for value in values.tolist()] for values in table.values()]
-    columns += [[_shown(value) for value in values] for values in predictions.values()]
-    write_atomically(path, csv_bytes([*table, *names], zip(*columns, strict=True)))
+    columns += [[_shown(value) for value in values] for values in added.values()]
+    write_atomically(path, csv_bytes([*table, *added], zip(*columns, strict=True)))
+
+
+def prediction_columns(
+    predictions: Mapping[str, list[Any] | Band], taken: Container[str], where: str
+) -> dict[str, list[Any]]:
+    """The columns that predictions become, by name; an error if `where` has one of that name already."""
+    added: dict[str, list[Any]] = {}
+    for target, found in predictions.items():
+        ending = "" if len(predictions) == 1 else f"_{target}"
+        parts = found._asdict() if isinstance(found, Band) else {PREDICTION: found}
+        added |= {f"{name}{ending}": values for name, values in parts.items()}
+    for name in added:
+        if name in taken:
+            raise CaviaError(f"{where} has a column {name!r} already; rename it")
+    return added
 
 
 class _Lines(list[str]):

@@ -44,6 +44,7 @@ class MetaStep:
         self.learner, self.precision = learner, precision
         self.ranks: Ranks = ALONE
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
+        self.counter: Tensor | None = getattr(learner, "outer_steps", None)  # of learners whose loss changes with it
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
@@ -98,6 +99,8 @@ class MetaStep:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
                 for statistics in () if self.ranks.alone else self.observer.buffers():
                     statistics.copy_(self.ranks.mean(statistics.flatten(), len(batch)).view_as(statistics))
+            if self.counter is not None:
+                self.counter.add_(1)
             return loss
 
     def _step(self, batch: TaskBatch) -> Tensor:

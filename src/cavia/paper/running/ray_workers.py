@@ -4,6 +4,7 @@ An actor trains in a folder of its node. Each checkpoint is sent home, or put wh
 dies, its cells go on elsewhere from there.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,8 +22,8 @@ from cavia.paper.running.workers import INTERRUPTED, Message, Worker, Workers
 from cavia.training.checkpoint import RunFolder
 
 INTERVAL = 0.5  # seconds between news of a cell
+LONG = 15.0  # seconds after which a cell that waits for a node says so
 DEATHS = 5  # of a cell's workers in a row, without a checkpoint between them, after which it gives up
-LONG = 15.0  # seconds without a node that has room, after which a line says so
 
 
 class RayWorkers(Workers):
@@ -119,7 +120,7 @@ class RayWorker(Worker):
         with speaking():
             self._actor = self._ray.remote(max_restarts=0, **where.needs)(CellOnNode).remote()
             self.pending = self._actor.begin.remote(task)
-        self._has_begun = False
+        self._has_begun, self._patient_until = False, time.monotonic() + LONG
 
     def _take(self) -> None:
         """Take in what the node has answered, if it has."""
@@ -128,6 +129,7 @@ class RayWorker(Worker):
         gone = self._ray.exceptions.RayActorError
         with speaking():
             if not self._ray.wait([self.pending], timeout=0)[0]:
+                self._say_that_it_waits()
                 return
             try:
                 news: News = self._ray.get(self.pending)
@@ -145,6 +147,14 @@ class RayWorker(Worker):
         if self._kept:
             self._home.write(self._kept.find(f"{self.order.out.name}/cells/{self.cell.name}", FILES))
         self._end(news.messages, news.exitcode)
+
+    def _say_that_it_waits(self) -> None:
+        """Say so once, if the cluster has nothing of what it waits for."""
+        where = self._where
+        if self._has_begun or time.monotonic() < self._patient_until or where.cluster.resources().get(where.resource):
+            return
+        self._patient_until = math.inf
+        self._said.append(f"waits for a node with a free {where.resource}; the cluster has none")
 
     def _lose(self, error: Exception) -> None:
         """The node, or the actor alone, has died."""

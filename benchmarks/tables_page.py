@@ -1,0 +1,125 @@
+"""The page of `tables.py`: a table for each source, wins and losses, and a picture."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from cavia.commit import this_commit
+
+OURS = "CAVIA"
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's, by number of splits
+
+
+def write_page(out: Path) -> None:
+    """tables.json, tables.md and tables.png from the files in `out`/tables."""
+    found = [json.loads(path.read_text()) for path in sorted((out / "tables").glob("*.json"))]
+    tables: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for one in found:
+        if one["score"] is not None:
+            tables.setdefault(one["table"], {}).setdefault(one["method"], []).append(one)
+    summary = {name: _summed(methods) for name, methods in tables.items() if OURS in methods}
+    (out / "tables.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (out / "tables.md").write_text(_page(summary))
+    _picture(summary, out / "tables.png")
+
+
+def _summed(methods: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """For each method the mean over splits, and its paired difference to CAVIA's with a 95 % interval."""
+    ours = {one["split"]: one["score"] for one in methods[OURS]}
+    rows = {}
+    for name, ones in methods.items():
+        scores = {one["split"]: one["score"] for one in ones}
+        shared = sorted(scores.keys() & ours.keys())
+        gap, width = _interval([scores[split] - ours[split] for split in shared])
+        chosen = [", ".join(f"{key} {value}" for key, value in one["chosen"].items()) for one in ones]
+        rows[name] = {
+            "mean": sum(scores.values()) / len(scores),
+            "default": sum(one["default"] for one in ones) / len(ones),
+            "splits": len(shared),
+            "gap": gap,
+            "width": width,
+            "verdict": "–" if name == OURS else _verdict(gap, width),
+            "chosen": max(set(chosen), key=chosen.count),
+            "tried": ones[0]["tried"],
+            "processor_seconds": sum(one["processor_seconds"] for one in ones),
+        }
+    first = methods[OURS][0]
+    about = {key: first[key] for key in ("groups", "rows", "known", "order", "classes")}
+    return {**about, "methods": dict(sorted(rows.items(), key=lambda entry: entry[1]["mean"]))}
+
+
+def _interval(gaps: list[float]) -> tuple[float, float]:
+    mean = sum(gaps) / len(gaps)
+    if len(gaps) < 2:
+        return mean, math.inf
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1))
+    return mean, T_95[len(gaps)] * deviation / math.sqrt(len(gaps))
+
+
+def _verdict(gap: float, width: float) -> str:
+    """Of CAVIA against the method."""
+    return "level" if abs(gap) <= width else "CAVIA better" if gap > 0 else "CAVIA worse"
+
+
+def _page(summary: dict[str, Any]) -> str:
+    lines = [
+        "# Unseen groups of real tables",
+        "",
+        f"`python benchmarks/tables.py`, at commit {this_commit()}. The rule is written there, tables and grids in "
+        "tables_data.py and tables_methods.py. Root mean squared error in the target's unit, or log loss for classes, "
+        "mean over the splits that are finished; less is better. The difference to CAVIA's is paired by split, ± 95 %.",
+        "",
+        "| against | CAVIA better | level | CAVIA worse |",
+        "|---|---|---|---|",
+    ]
+    rivals = dict.fromkeys(name for found in summary.values() for name in found["methods"] if name != OURS)
+    for rival in rivals:
+        held = {
+            name: found["methods"][rival]["verdict"] for name, found in summary.items() if rival in found["methods"]
+        }
+        cells = [
+            ", ".join(n for n, v in held.items() if v == w) or "–" for w in ("CAVIA better", "level", "CAVIA worse")
+        ]
+        lines.append(f"| {rival} | {' | '.join(cells)} |")
+    lines += ["", "![ratio of each method's score to CAVIA's](tables.png)", ""]
+    for name, found in summary.items():
+        groups = found["groups"]
+        what = "log loss" if found["classes"] else "RMSE"
+        rows = "first" if found["order"] == "ordered" else "random"
+        lines += [
+            f"**{name}**: {groups['train']} groups to train, {groups['val']} to validate, {groups['test']} unseen "
+            f"in each split; {found['rows']} rows; {found['known']} {rows} rows known.",
+            "",
+            f"| method | {what} | first setting | minus CAVIA's | verdict | chosen, mostly | tried | splits | CPU s |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        for method, row in found["methods"].items():
+            gap = "–" if method == OURS else f"{row['gap']:+.4f} ± {row['width']:.4f}"
+            lines.append(
+                f"| {method} | {row['mean']:.4f} | {row['default']:.4f} | {gap} | {row['verdict']} | "
+                f"{row['chosen'] or '–'} | {row['tried']} | {row['splits']} | {row['processor_seconds']:.0f} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _picture(summary: dict[str, Any], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    rivals = list(dict.fromkeys(name for found in summary.values() for name in found["methods"] if name != OURS))
+    for place, rival in enumerate(rivals):
+        points = [
+            (i, found["methods"][rival]["mean"] / found["methods"][OURS]["mean"])
+            for i, found in enumerate(summary.values())
+            if rival in found["methods"]
+        ]
+        axes.plot(*zip(*points, strict=True), "osD^vP*X"[place % 8], label=rival, markersize=6)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xticks(range(len(summary)), list(summary), rotation=30, ha="right")
+    axes.set_ylim(0.8, 1.6)
+    axes.set_ylabel("error, CAVIA's = 1 (above 1.6 not shown)")
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,67 @@
+"""The demo served on a free port, and a browser to look at it."""
+
+import shutil
+import threading
+import time
+
+import pytest
+
+uvicorn = pytest.importorskip("uvicorn", reason='needs the extra "serve"')
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def address():
+    """Where the page is served, by a thread of this process."""
+    from cavia.demo.routes import application
+
+    server = uvicorn.Server(uvicorn.Config(application(), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def client():
+    """Requests without a network."""
+    from fastapi.testclient import TestClient
+
+    from cavia.demo.routes import application
+
+    with TestClient(application()) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium, the machine's or Playwright's own; the test is skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    with playwright.sync_playwright() as started:
+        try:
+            launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"there is no Chromium here ({str(error).splitlines()[0]})")
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page in a new window; at the end, it must have said no errors and asked no other host."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+    opened, said, asked = context.new_page(), [], []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(address)
+    yield opened
+    context.close()
+    assert not said
+    assert asked
+    assert all(url.startswith((address, "data:", "blob:")) for url in asked)
