@@ -117,7 +117,7 @@ def on_two_nodes(model: str, data: str, store: str, tasks: int) -> dict[str, Any
                 os.kill(pid, signal.SIGKILL)
                 killed = count(store)
         if process.returncode:
-            raise SystemExit(f"{' '.join(order)} ended with code {process.returncode}")
+            raise SystemExit(f"cavia adapt --on ray ended with code {process.returncode}")
         return {"seconds": time.perf_counter() - begin, "killed_at": killed}
 
 
