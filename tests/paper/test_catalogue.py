@@ -56,7 +56,18 @@ OWN = {  # experiment → settings, and how they change
         {"methods": ("CAVIA", "LEO"), "shots": (1,), "ways": 2, "queries": 2, "image": 28, "features": 3, "every": 2},
         {"methods": ("VERSA",), "shots": (2,), "ways": 3, "queries": 3, "image": 30, "features": 4},
     ),
-}
+    "dynamics": (
+        {
+            "iterations": 2, "every": 2, "validation_tasks": 2, "validation_query": 2, "test_trajectories": 2,
+            "probes": 20, "newton_steps": 1, "gradient_steps": 2,
+        },
+        {
+            "systems": ("glycolysis",), "methods": ("CAVIA",), "newton_steps": 2, "gradient_steps": 1, "later_lr": 0.01,
+            "test_trajectories": 3, "probes": 21,
+        },
+    ),
+    "modes": ({"inner_steps": (1,)}, {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}),
+}  # fmt: skip
 A_FILE = {"network"}  # what it changes: test_fewshot.py
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
