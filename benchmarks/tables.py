@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 import cavia
+from cavia.commit import this_commit
 from cavia.tasks.batch import seeded_generator
 from tables_data import FOLDS, SOURCES, family_of, load
 from tables_methods import METHODS, Answer, applies, classes_of
@@ -96,7 +97,12 @@ def main() -> None:
                 found = measure(family, method)
                 counts = {part: len(chosen) for part, chosen in family.splits.items()}
                 about = {"table": name, "method": method, "split": split, "groups": counts, "rows": len(family.x)}
-                about |= {"known": family.support, "order": family.order, "classes": classes_of(family)}
+                about |= {
+                    "commit": this_commit(),
+                    "known": family.support,
+                    "order": family.order,
+                    "classes": classes_of(family),
+                }
                 path.write_text(json.dumps(about | found, indent=1) + "\n")
                 print(f"{name} {split} {method}: {found['score']} {found['chosen']}", flush=True)
     write_page(options.out)

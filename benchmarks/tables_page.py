@@ -9,6 +9,7 @@ from cavia.commit import this_commit
 from tables_data import FOLDS, SOURCES
 
 OURS = "CAVIA"
+VERDICTS = ("CAVIA better", "level", "CAVIA worse", "open")
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's, by number of splits
 
 
@@ -30,6 +31,9 @@ def _summed(methods: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     ours = {one["split"]: one["score"] for one in methods[OURS]}
     rows = {}
     for name, ones in methods.items():
+        ones = [one for one in ones if one["split"] in ours]  # the others cannot be compared yet
+        if not ones:
+            continue
         scores = {one["split"]: one["score"] for one in ones}
         shared = sorted(scores.keys() & ours.keys())
         gap, width = _interval([scores[split] - ours[split] for split in shared])
