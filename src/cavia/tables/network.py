@@ -12,7 +12,6 @@ from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
 from cavia.tasks.points import one_tensor
 
-
 REACH = 2.0  # standard deviations: further out the network sees no difference, and lines alone go on
 
 
