@@ -23,6 +23,8 @@ SLOW = (
     "tour",
     "export",
     "library",
+    "serve",
+    "tracking",
 )  # they draw pictures, train or compile
 
 

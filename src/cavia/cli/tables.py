@@ -28,11 +28,6 @@ MOST_STEPS = 100_000  # of adaptation: minutes
 
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
-    _add_fit(commands)
-    _add_uses(commands)
-
-
-def _add_fit(commands: Any) -> None:
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
@@ -73,8 +68,6 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
     fit.set_defaults(action=in_flags(_fit))
 
-
-def _add_uses(commands: Any) -> None:
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
     adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
     adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
