@@ -14,7 +14,7 @@ RUN apt-get update \
 WORKDIR /opt/cavia
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt '.[serve,postgres]'
+RUN pip install --no-cache-dir -c constraints.txt '.[serve,postgres]'
 
 # Any user may run it; what the compiler writes is lost with the container.
 ENV HOME=/tmp PYTHONUNBUFFERED=1
