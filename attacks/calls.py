@@ -17,7 +17,8 @@ from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, righ
 # Called by the library with what it has checked, or filled in by subclasses; not by users.
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
-    "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"},
+    "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"}
+    | {"check_query", "query_losses", "rule", "network"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
     | {"checked"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
@@ -37,7 +38,18 @@ HOOKS = {
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
 NOT_CALLED = {"TaskFamily", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
 SMALL = {"size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
-LONG = {"iterations", "minutes", "steps", "inner_steps", "epochs", "cg_iterations", "backtracks", "timeout", "horizon"}
+LONG = {
+    "iterations",
+    "minutes",
+    "steps",
+    "inner_steps",
+    "epochs",
+    "cg_iterations",
+    "cg_steps",
+    "backtracks",
+    "timeout",
+    "horizon",
+}
 
 
 def public_calls() -> Iterator[tuple[str, Callable[[], Callable[..., Any]]]]:

@@ -61,7 +61,7 @@ def targets_of(learner: Any) -> Any:
         return [int(number > 3) for number in rows()["y"]]
     if isinstance(learner, cavia.ContextRegressor):
         return rows()["y"]
-    return LABELS if getattr(learner, "loss", "") == "cross_entropy" else TARGETS
+    return LABELS if getattr(learner, "loss", "") in ("cross_entropy", "score_mse") else TARGETS
 
 
 def adapted_by(learner: Any) -> cavia.Adapted:
@@ -90,7 +90,12 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "load.contexts": lambda: None,
     "loss": lambda: "mse",
     "ProtoNets.loss": lambda: "cross_entropy",
-    "MatchingNets.loss": lambda: "cross_entropy",
+    **{f"{kind}.loss": lambda: "cross_entropy" for kind in ("MatchingNets", "VERSA", "LEO")},
+    "RelationNets.loss": lambda: "score_mse",
+    "MetaLSTM.hidden": lambda: 2,
+    "LEO.hidden": lambda: 2,
+    "LEO.features": lambda: None,
+    **{f"{kind}.features": lambda: None for kind in ("RelationNets", "VERSA", "VERSARegression")},
     "load.loss": lambda: None,
     "load.model": lambda: None,
     "ways": lambda: 2,
@@ -125,6 +130,7 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "from_array.pixels": lambda: np.zeros((12, 8, 8, 3), np.uint8),
     "from_table.inputs": lambda: None,
     "how": lambda: "film",
+    "optimiser": lambda: "adam",
     "sites": lambda: [{"layer": "0", "channels": 4, "axis": -1, "batch": 0}],
     "table": rows,
     "from_table.task": lambda: "user",

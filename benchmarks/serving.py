@@ -178,7 +178,6 @@ def server(folder: Path, batch_ms: int, core: int) -> Iterator[tuple[int, int]]:
             yield port, running.pid
         finally:
             running.terminate()
-            running.wait(60)
 
 
 def prepare(port: int) -> dict[str, Load]:

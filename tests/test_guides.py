@@ -22,6 +22,7 @@ SLOW = (
     "online",
     "tour",
     "export",
+    "methods",
     "library",
     "serve",
     "tracking",

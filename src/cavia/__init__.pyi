@@ -11,18 +11,20 @@ from .learners.adapted import Adapted as Adapted
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.compiled import compiled as compiled
-from .learners.gradient import (
-    ANIL as ANIL,
-    CAVIA as CAVIA,
-    MAML as MAML,
-    CaviaMAML as CaviaMAML,
-    MetaSGD as MetaSGD,
-)
+from .learners.gradient import CAVIA as CAVIA, MAML as MAML
+from .learners.implicit import ImplicitMAML as ImplicitMAML
 from .learners.inner import adapt as adapt
+from .learners.leo import LEO as LEO
+from .learners.maml_plus_plus import MAMLPlusPlus as MAMLPlusPlus
+from .learners.meta_lstm import MetaLSTM as MetaLSTM
 from .learners.metric import MatchingNets as MatchingNets, ProtoNets as ProtoNets
+from .learners.mt_net import MTNet as MTNet
 from .learners.newton import GaussNewton as GaussNewton
+from .learners.relation import RelationNets as RelationNets
 from .learners.reptile import Reptile as Reptile
 from .learners.saving import load as load
+from .learners.variants import ANIL as ANIL, CaviaMAML as CaviaMAML, MetaSGD as MetaSGD
+from .learners.versa import VERSA as VERSA, VERSARegression as VERSARegression
 from .models.base import ContextModel as ContextModel
 from .models.basis import WaveBasis as WaveBasis
 from .models.condition import condition as condition

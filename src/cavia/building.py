@@ -32,9 +32,12 @@ class Built:
     `known` lists them, `find` finds one by name.
 
     parts: names of the arguments that are no JSON values, such as a network; they are saved in other ways.
+    later: arguments that earlier versions did not have, and what they did. Where it is the same, files do not name
+           them: versions and folders from before stay what they are.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[Mapping[str, Any]] = {}
     __signature__ = _Signature()
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
@@ -59,7 +62,8 @@ class Built:
     @property
     def arguments(self) -> dict[str, Any]:
         """What the constructor was called with, apart from its `parts`, as JSON values."""
-        return {name: plain(self._argument(name), self._what(name)) for name in argument_names(type(self))}
+        found = {name: plain(self._argument(name), self._what(name)) for name in argument_names(type(self))}
+        return {name: value for name, value in found.items() if name not in self.later or value != self.later[name]}
 
     def _argument(self, name: str) -> Any:
         try:

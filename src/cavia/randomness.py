@@ -58,6 +58,7 @@ def may_draw(module: nn.Module) -> bool:
         type(layer).__module__.split(".")[0] not in ("torch", "cavia")
         or isinstance(layer, nn.modules.dropout._DropoutNd | nn.RReLU)
         or bool(getattr(layer, "dropout", 0.0))  # recurrent layers and attention
+        or getattr(layer, "draws", False)  # a learner whose outer loss is random
         for layer in module.modules()
     )
 

@@ -38,15 +38,41 @@ def pictures():
 
 LEARNERS = {
     "CAVIA": lambda: (cavia.CAVIA(mlp(), "mse", inner_steps=2), sines()),
+    "CAVIA, Adam": lambda: (cavia.CAVIA(mlp(), "mse", 0.1, 2, optimiser="adam"), sines()),
+    "CAVIA, Gauss–Newton": lambda: (cavia.CAVIA(mlp(), "mse", 0.1, 2, optimiser="gauss_newton"), sines()),
     "MAML": lambda: (cavia.MAML(mlp(), "mse", inner_steps=2), sines()),
     "ANIL": lambda: (cavia.ANIL(mlp(), "mse"), sines()),
     "MetaSGD": lambda: (cavia.MetaSGD(mlp(), "mse"), sines()),
     "CaviaMAML": lambda: (cavia.CaviaMAML(mlp(), "mse"), sines()),
     "Reptile": lambda: (cavia.Reptile(mlp(), "mse", inner_steps=2), sines()),
+    "MAMLPlusPlus": lambda: (cavia.MAMLPlusPlus(mlp(), "mse", inner_steps=2), sines()),
+    "ImplicitMAML": lambda: (cavia.ImplicitMAML(mlp(), "mse"), sines()),
+    "MTNet": lambda: (cavia.MTNet(mlp(), "mse", inner_steps=2), sines()),
+    "MetaLSTM": lambda: (cavia.MetaLSTM(mlp(), "mse", inner_steps=2, hidden=3), sines()),
     "GaussNewton": lambda: (cavia.GaussNewton(mlp(), "mse"), sines()),
     "CNP": lambda: (cavia.CNP(mlp(), "mse", inputs=1, outputs=1, encoder=(5,)), sines()),
     "ProtoNets": lambda: (cavia.ProtoNets(mlp(context=0, outputs=4), ways=2), classes()),
     "MatchingNets": lambda: (cavia.MatchingNets(mlp(context=0, outputs=4), ways=2), classes()),
+    "RelationNets": lambda: (cavia.RelationNets(mlp(context=0, outputs=4), ways=2), classes()),
+    "VERSA": lambda: (cavia.VERSA(mlp(context=0, outputs=4), ways=2, samples=3), classes()),
+    "VERSARegression": lambda: (cavia.VERSARegression(mlp(context=0, outputs=4), encoder=(5,), samples=3), sines()),
+    "LEO": lambda: (cavia.LEO(mlp(context=0, outputs=4), ways=2, inner_steps=2, latent=3, hidden=5), classes()),
+    "LEO on pictures, support norm": lambda: (
+        cavia.LEO(cavia.ConvNet(0, 4, image=16, channels=1, context=0, norm="support"), ways=3, latent=3),
+        pictures(),
+    ),
+    "RelationNets on pictures": lambda: (
+        cavia.RelationNets(cavia.ConvNet(0, 4, image=16, channels=1, context=0), ways=3),
+        pictures(),
+    ),
+    "VERSA on pictures": lambda: (
+        cavia.VERSA(cavia.ConvNet(0, 4, image=16, channels=1, context=0), ways=3),
+        pictures(),
+    ),
+    "MTNet on pictures": lambda: (
+        cavia.MTNet(cavia.ConvNet(3, 4, image=16, channels=1, context=0), "cross_entropy", 0.1),
+        pictures(),
+    ),
     "CAVIA on pictures": lambda: (
         cavia.CAVIA(cavia.ConvNet(3, 16, image=16, channels=1, context=4), "cross_entropy", 0.1),
         pictures(),

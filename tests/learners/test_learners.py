@@ -7,6 +7,9 @@ import cavia
 
 LEARNERS = {
     "CAVIA": lambda model, loss="mse": cavia.CAVIA(model, loss, inner_steps=2),
+    "CAVIA, Adam": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.01, 2, optimiser="adam"),
+    "CAVIA, momentum": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.1, 2, optimiser="momentum"),
+    "CAVIA, Gauss–Newton": lambda model, loss="mse": cavia.CAVIA(model, loss, 0.1, 2, optimiser="gauss_newton"),
     "CAVIA, learned start": lambda model, loss="mse": cavia.CAVIA(model, loss, learn_init=True),
     "MAML": lambda model, loss="mse": cavia.MAML(model, loss),
     "ANIL": lambda model, loss="mse": cavia.ANIL(model, loss),
@@ -14,6 +17,10 @@ LEARNERS = {
     "Meta-SGD on context": lambda model, loss="mse": cavia.MetaSGD(model, loss, inner_lr=0.5, adapts="context"),
     "Reptile": lambda model, loss="mse": cavia.Reptile(model, loss, inner_steps=2),
     "CAVIA+MAML": lambda model, loss="mse": cavia.CaviaMAML(model, loss),
+    "MAML++": lambda model, loss="mse": cavia.MAMLPlusPlus(model, loss, inner_steps=2),
+    "iMAML": lambda model, loss="mse": cavia.ImplicitMAML(model, loss),
+    "MT-net": lambda model, loss="mse": cavia.MTNet(model, loss).eval(),
+    "Meta-LSTM": lambda model, loss="mse": cavia.MetaLSTM(model, loss, inner_steps=2, hidden=3),
     "Gauss–Newton": lambda model, loss="mse": cavia.GaussNewton(model, loss),
 }
 each_learner = pytest.mark.parametrize("name", LEARNERS)

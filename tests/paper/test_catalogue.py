@@ -45,17 +45,29 @@ POLICY_CHANGES = {
     "later_rates": (0.25,), "cavia_lrs": (0.5,), "validation_tasks": 3,
     "methods": ("CAVIA (first order)", "MAML (first order)"),
 }  # fmt: skip
+OWN = {  # experiment → settings, and how they change
+    "sine_methods": (
+        {"methods": ("CAVIA", "iMAML", "CNP"), "code": 3, "walked_steps": 2, "every": 2, "steps": 2, "minutes": 10.0},
+        {"methods": ("MT-net",), "code": 4, "walked_steps": 1, "steps": 1},
+    ),
+    "sine_steps": ({"methods": ("CAVIA", "CAVIA, Adam"), "steps": 4}, {"methods": ("MAML",)}),
+    "embeddings": (
+        {"methods": ("CAVIA", "LEO"), "shots": (1,), "ways": 2, "queries": 2, "image": 28, "features": 3, "every": 2},
+        {"methods": ("VERSA",), "shots": (2,), "ways": 3, "queries": 3, "image": 30, "features": 4},
+    ),
+}
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
 
 
 def tiny(experiment):
     known = {entry.name for entry in fields(experiment.sets["quick"])}
     values = TINY | (FEW_SHOT if is_few_shot(experiment) else POLICY if is_policy(experiment) else {})
+    values |= OWN.get(experiment.id, ({}, {}))[0]
     return {name: value for name, value in values.items() if name in known}
 
 
 def is_few_shot(experiment):
-    return experiment in fewshot.EXPERIMENTS
+    return experiment in fewshot.EXPERIMENTS and experiment.id not in OWN
 
 
 def is_policy(experiment):
@@ -99,7 +111,7 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     if name in ("table3", "fig6a", "fig6b"):
         return  # the same functions as those of omniglot, on larger pictures, and of fig7a, in other environments
     more = FEW_SHOT_CHANGES if is_few_shot(experiment) else POLICY_CHANGES if is_policy(experiment) else {}
-    changes = CHANGES | more
+    changes = CHANGES | more | OWN.get(name, ({}, {}))[1]
     tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if name in ("fig7b", "fig7c") else set()
     for entry in fields(experiment.sets["quick"]):
         if entry.name not in ONLY_MEMORY | tested:

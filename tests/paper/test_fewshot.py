@@ -13,7 +13,7 @@ from cavia.paper.catalogue import find
 from cavia.paper.checking import first_problem
 from cavia.paper.experiment import Cell
 from cavia.paper.fewshot.summary import omniglot_summary, table3_summary
-from cavia.paper.fewshot.training import COMPARED, probe, tasks
+from cavia.paper.fewshot.training import COMPARED, SYSTEMS, probe, tasks
 from cavia.paper.published import QUOTED, TABLE3
 from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 from tests.paper.cells import SYNTHETIC, claim, claims, lost, result, train
@@ -28,7 +28,7 @@ TINY = {
 # Training and measuring
 
 
-@pytest.mark.parametrize("method", COMPARED)
+@pytest.mark.parametrize("method", [*COMPARED, *SYSTEMS])
 def test_every_method_trains_and_is_measured(method, tmp_path):
     cell = Cell({"method": method, "filters": 3, "ways": 2, "shots": 2, "seed": 0})
     found = train("omniglot", tmp_path, cell, **TINY)
@@ -192,7 +192,7 @@ def test_bad_settings_are_named(changes, message):
         replace(find("table3").sets["quick"], **changes)
 
 
-@pytest.mark.parametrize("method", COMPARED)
+@pytest.mark.parametrize("method", [*COMPARED, *SYSTEMS])
 def test_every_method_can_be_chosen_on_the_command_line(method):
     assert find("table3").settings("quick", {"methods": f"CAVIA, {method}"}).methods == ("CAVIA", method)
 

@@ -13,7 +13,7 @@ from cavia.paper.plan import read_plan
 from cavia.paper.report import reading
 from cavia.paper.report.page import write_report
 from cavia.paper.reproduce import status
-from cavia.paper.running.cells import Order, read_result
+from cavia.paper.running.orders import Order, read_result
 from cavia.paper.running.runner import run
 from cavia.paper.schema import CellResult
 from tests.paper.cells import noise, result as cell_result

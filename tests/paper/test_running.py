@@ -13,7 +13,8 @@ import pytest
 from cavia.cli import main
 from cavia.paper.experiment import Cell
 from cavia.paper.running import cells as running
-from cavia.paper.running.cells import Order, read_result
+from cavia.paper.running.local import LocalWorkers
+from cavia.paper.running.orders import Order, read_result
 from cavia.paper.running.runner import run, state
 from cavia.paper.schema import CellResult
 from cavia.paper.training import KEPT, adopt
@@ -210,8 +211,8 @@ def test_a_cell_of_another_process_is_waited_for_while_others_go_on(tmp_path, mo
 @pytest.mark.slow
 def test_busy_cells_are_looked_at_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "PATIENCE", 1.0)
-    started, start = [], running._start
-    monkeypatch.setattr(running, "_start", lambda *arguments: started.append(time.monotonic()) or start(*arguments))
+    started, start = [], LocalWorkers.start
+    monkeypatch.setattr(LocalWorkers, "start", lambda *arguments: started.append(time.monotonic()) or start(*arguments))
     out = tmp_path / "table1"
     lock = Lock(out, CAVIA, MAML)
     threading.Timer(2.5, lock.may_end.set).start()

@@ -226,7 +226,7 @@ def test_the_table_itself_is_checked():
         ({1: [1], "1": [2]}, "'1' stands twice"),
         ({"x": [1], "y": [1, 2]}, "of one length"),
         ({"x": [[1, 2], [3, 4]]}, "column 'x' must have one axis"),
-        (3, "a table is a file, a data frame or a mapping"),
+        (3, "a table is a file, a data frame, a mapping of columns or a list of rows, got int"),
     ):
         with pytest.raises(cavia.CaviaError, match=message):
             read_table(source)

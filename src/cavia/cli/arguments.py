@@ -65,6 +65,16 @@ def a_path(text: str) -> Path:
     return Path(text)
 
 
+def on_ray(text: str) -> str:
+    """A Ray cluster: ray, or ray://host:port."""
+    from cavia.cluster.connection import checked_on
+
+    try:
+        return checked_on(text)
+    except CaviaError as error:  # as a ValueError, argparse would hide what it says
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def a_store(text: str) -> Path | str:
     """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
     return text if "://" in text else a_path(text)

@@ -2,13 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavia.cli.arguments import DATA, RUNS, a_path, at_least, hours
+from cavia.cli.arguments import DATA, RUNS, a_path, at_least, hours, on_ray, shown_text
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:
+    from cavia.paper.running.workers import Workers
     from cavia.paper.schema import Result
 
 PLAN = Path("results/plan.toml")
@@ -30,6 +33,8 @@ def add_experiment_commands(commands: Any) -> None:
     run.add_argument("--out", type=a_path, help="the run folder (default: runs/<budget>/<experiment>)")
     run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
     run.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    run.add_argument("--ranks", type=at_least(1), default=1, help="processes that train one cell together (default: 1)")
+    _add_cluster_arguments(run)
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     run.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
     run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
@@ -44,6 +49,7 @@ def add_experiment_commands(commands: Any) -> None:
     reproduce.add_argument("--plan", type=a_path, default=PLAN, help="the plan (default: results/plan.toml)")
     reproduce.add_argument("--hours", type=hours, help="stop after so many hours; the same command goes on later")
     reproduce.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    _add_cluster_arguments(reproduce)
     reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
     reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
     reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
@@ -57,6 +63,12 @@ def add_experiment_commands(commands: Any) -> None:
     report.add_argument("folders", type=a_path, nargs="*", default=[RUNS], help="where results are (default: runs)")
     report.add_argument("--out", type=a_path, default=Path("report"), help="folder of the page (default: report)")
     report.set_defaults(action=_report)
+
+
+def _add_cluster_arguments(command: Any) -> None:
+    command.add_argument("--on", type=on_ray, metavar="ray[://HOST:PORT]", help="on a Ray cluster: see docs/scaling.md")
+    storage = "with --on: keep checkpoints at this folder or address (s3://…), which all nodes must reach"
+    command.add_argument("--storage", metavar="ADDRESS", help=storage)
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -83,20 +95,21 @@ def _duration(minutes: float) -> str:
 
 
 def _state(experiment: Any, name: str, runs: Path) -> str:
-    from cavia.paper.running.cells import Order
+    from cavia.paper.running.orders import Order
     from cavia.paper.running.runner import state
 
     return state(Order(experiment.id, name, runs / name / experiment.id))
 
 
 def _run(options: argparse.Namespace) -> None:
-    from cavia.paper.running.processes import start_server
+    if options.on is None:
+        from cavia.paper.running.processes import start_server
 
-    start_server(compiles=options.full or options.tuned or options.first)  # only long runs are compiled
+        start_server(compiles=options.full or options.tuned or options.first)  # only long runs are compiled
     from cavia.kernels.build import without_compiler
     from cavia.paper.catalogue import find
     from cavia.paper.experiment import Data
-    from cavia.paper.running.cells import Order
+    from cavia.paper.running.orders import Order
     from cavia.paper.running.runner import run
 
     name = next((name for name in ("full", "tuned", "first") if getattr(options, name)), "quick")
@@ -105,7 +118,8 @@ def _run(options: argparse.Namespace) -> None:
         name = "quick"
     changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
     find(options.experiment).settings(name, changes)  # misuse shows before anything is written
-    _check_device(options.device)
+    if options.on is None:
+        _check_device(options.device)
     order = Order(
         options.experiment,
         name,
@@ -115,23 +129,27 @@ def _run(options: argparse.Namespace) -> None:
         options.device,
         Data(options.data_root, options.data == "synthetic"),
         remeasure=options.remeasure,
+        ranks=options.ranks,
         **({"jobs": options.jobs} if options.jobs else {}),
     )
-    _show(run(order))
+    with _workers(options) as where:
+        result = run(order, where)
+    _show(result)
     print(f"written: {order.out / 'result.json'}")
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from cavia.paper.running.processes import start_server
+    if not (options.dry_run or options.publish or options.on):
+        from cavia.paper.running.processes import start_server
 
-    if not (options.dry_run or options.publish):
         start_server(compiles=True)
     from cavia.machine import cores
     from cavia.paper.experiment import Data
     from cavia.paper.plan import read_plan
     from cavia.paper.reproduce import Reproduction
 
-    _check_device(options.device)
+    if options.on is None:
+        _check_device(options.device)
     how = {"device": options.device, "data": Data(options.data_root), "remeasure": options.remeasure}
     work = Reproduction(read_plan(options.plan, options.runs, **how), options.jobs or cores())
     if options.only:
@@ -140,9 +158,41 @@ def _reproduce(options: argparse.Namespace) -> None:
         names = work.publish(options.publish)
         print(f"published to {options.publish}: {', '.join(names) or 'nothing, no experiment is finished'}")
         return
-    if not options.dry_run and not work.run(options.hours or float("inf")):
-        print("the time is up; the same command goes on", file=sys.stderr)
+    if not options.dry_run:
+        with _workers(options) as where:
+            finished = work.run(options.hours or float("inf"), where)
+        if not finished:
+            print("the time is up; the same command goes on", file=sys.stderr)
     _show_status(work)
+
+
+@contextmanager
+def _workers(options: argparse.Namespace) -> "Iterator[Workers | None]":
+    """Those of the cluster; None: those of this machine."""
+    ranks = getattr(options, "ranks", 1)
+    if options.on is None:
+        if options.storage:
+            raise CaviaError(f"--storage {shown_text(options.storage)} is for runs on a cluster; add --on ray")
+        yield None if ranks == 1 else _ranked(options.jobs, ranks)
+        return
+    if ranks > 1:
+        raise CaviaError(f"--ranks {ranks} is for this machine, --on for a cluster; leave out one of them")
+    from cavia.cluster.connection import connected
+    from cavia.paper.running.ray_workers import RayWorkers
+
+    with connected(options.on) as cluster:
+        yield RayWorkers(cluster, options.jobs, options.storage, options.device)
+
+
+def _ranked(jobs: int | None, ranks: int) -> "Workers":
+    """Several processes for each cell, with a line about it if they are more than there are cores."""
+    from cavia.machine import cores
+    from cavia.paper.running.ranked import RankedWorkers, too_many
+
+    jobs = jobs or max(1, cores() // ranks)
+    if line := too_many(jobs, ranks):
+        print(f"cavia: {line}", file=sys.stderr)
+    return RankedWorkers(jobs, ranks)
 
 
 def _show_status(work: Any) -> None:

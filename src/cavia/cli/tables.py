@@ -16,6 +16,7 @@ from cavia.cli.arguments import (
     shown_text,
     widths,
 )
+from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
 from cavia.errors import CaviaError
 
 if TYPE_CHECKING:  # they bring PyTorch
@@ -28,6 +29,42 @@ MOST_STEPS = 100_000  # of adaptation: minutes
 
 def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
+    _add_fit(commands)
+
+    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
+    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
+    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    adapt.add_argument(
+        "--out",
+        type=a_store,
+        default=Path("contexts"),
+        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
+    )
+    add_adapt_arguments(adapt)
+    adapt.set_defaults(action=in_flags(_adapt))
+
+    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
+    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    predict.add_argument("table", type=a_store, help="rows to predict, without targets: a file, or Parquet in a folder")
+    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
+    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
+    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
+    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV, or a folder of Parquet")
+    add_predict_arguments(predict)
+    predict.set_defaults(action=in_flags(_predict))
+
+    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
+    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
+    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
+    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
+    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
+    embed.set_defaults(action=in_flags(_embed))
+
+
+def _add_fit(commands: Any) -> None:
+    """`cavia fit`."""
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
@@ -39,6 +76,20 @@ def add_table_commands(commands: Any) -> None:
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
+    _add_settings(fit)
+    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument(
+        "--search",
+        type=at_least(1, 10_000),
+        metavar="N",
+        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
+    )
+    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
+    fit.set_defaults(action=in_flags(_fit))
+
+
+def _add_settings(fit: argparse.ArgumentParser) -> None:
+    """What is trained, and how."""
     fit.add_argument(
         "--method",
         choices=["posterior", "gradient"],
@@ -58,39 +109,6 @@ def add_table_commands(commands: Any) -> None:
     fit.add_argument(
         "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
     )
-    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
-    fit.add_argument(
-        "--search",
-        type=at_least(1, 10_000),
-        metavar="N",
-        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
-    )
-    fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
-    fit.set_defaults(action=in_flags(_fit))
-
-    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
-    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    adapt.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    adapt.add_argument("--out", type=a_store, default=Path("contexts"), help="a store or its URL, made or added to")
-    adapt.set_defaults(action=in_flags(_adapt))
-
-    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
-    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    predict.add_argument("table", type=a_path, help="rows to predict; a target is not needed")
-    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
-    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
-    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
-    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV (default: predictions.csv)")
-    predict.set_defaults(action=in_flags(_predict))
-
-    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
-    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
-    embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
-    embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
-    embed.set_defaults(action=in_flags(_embed))
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -131,7 +149,12 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
     )
     found = search_table(
-        family, options.search, seed=options.seed, path=path, tell=lambda line: print(line, flush=True)
+        family,
+        options.search,
+        seed=options.seed,
+        most_iterations=2 * options.iterations,
+        path=path,
+        tell=lambda line: print(line, flush=True),
     )
     print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]
@@ -151,16 +174,20 @@ _FIT_DEFAULTS = {"support": (10,), "order": ("random",), "too_small": ("refuse",
 
 
 def _adapt(options: argparse.Namespace) -> None:
+    if streams(options):
+        adapt_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.reading import read_table
 
-    if isinstance(options.out, Path):
-        require_writable(options.out, options.model, options.table)
+    place = options.store or options.out
+    if isinstance(place, Path):
+        require_writable(place, options.model, options.table)
     model = load_table_model(options.model)
     table = read_table(options.table)
     names, adapted, left_out = model.adapt(table, options.steps)
-    with ContextStore(options.out, model.learner.version) as store:  # nothing trains the learner meanwhile
+    with ContextStore(place, model.learner.version) as store:  # nothing trains the learner meanwhile
         store.put(names, adapted)
         count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)
@@ -168,6 +195,9 @@ def _adapt(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    if streams(options):
+        predict_stream(options)
+        return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions

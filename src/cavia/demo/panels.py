@@ -33,12 +33,13 @@ class Panels:
                 f"the page cannot show this {type(learner).__name__}: it takes {sizes(learner)[0]} numbers to "
                 f"{sizes(learner)[1]}, instead of 1 to 1 (curves) or 2 to 3 (pictures), or its loss is not 'mse'"
             )
+        pictures = _with_pictures(data_root)
         curves = list(_curves(given))
         self.curves = Curves(curves) if curves else None
         plane = None if given else find("sine-2")
         self.plane = Plane(plane) if plane else None
         faces = dict(_faces(given))
-        self.faces = Faces(faces, _with_pictures(data_root)) if faces else None
+        self.faces = Faces(faces, pictures) if faces else None
         self.navigation = None if given else _navigation()
 
     def describe(self) -> dict[str, Any]:

@@ -92,6 +92,15 @@ class TaskEnv(Built, ABC):
         self._time, self._done = self._time + 1, before | done
         return Step(observation, reward.masked_fill(before, 0.0), self._done)
 
+    @checked
+    def keep(self, start: int, stop: int) -> None:
+        """Right after `reset`: go on with the tasks from `start` to before `stop` alone, as they do among all."""
+        before = self._running()
+        if not 0 <= start < stop <= len(before):
+            raise CaviaError(f"keep must name at least 1 of the {len(before)} tasks, got start={start} and stop={stop}")
+        self._keep(start, stop)
+        self._done = before[start:stop].clone()
+
     def state(self) -> dict[str, Tensor]:
         """Everything that the next step depends on; empty before the first reset."""
         if self._done is None:
@@ -133,6 +142,17 @@ class TaskEnv(Built, ABC):
     @abstractmethod
     def _load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `_state` gave."""
+
+    def _keep(self, start: int, stop: int) -> None:
+        """Drop the other tasks. Here: from all that `_state` gives with a first axis of T, or T·R, numbers."""
+        tasks, rollouts = self._running().shape
+
+        def part(value: Tensor) -> Tensor:
+            each = {tasks: 1, tasks * rollouts: rollouts}.get(len(value) if value.ndim else 0)
+            return value if each is None else value[start * each : stop * each]
+
+        state = {"time": torch.tensor(self._time), "done": self._running(), **self._state()}
+        self._load_state({name: part(value) for name, value in state.items()})
 
     def _running(self) -> Tensor:
         """Which episodes have ended [T, R], or an error if none was started."""

@@ -115,6 +115,13 @@ class GymTasks(TaskEnv):
                 self._see(copy, observation, rewards[copy])
         return Step(self._tensor(self._seen), self._tensor(rewards), self._tensor(done))
 
+    def _keep(self, start: int, stop: int) -> None:
+        rollouts = self._shape[1]
+        ours = slice(start * rollouts, stop * rollouts)
+        first, self._seen = self._copies[ours], self._seen[ours]
+        self._copies = first + self._copies[: ours.start] + self._copies[ours.stop :]
+        self._shape = (stop - start, rollouts)
+
     def _state(self) -> dict[str, Tensor]:
         if self._time < self.horizon and not self._running().all():
             raise CaviaError("a Gymnasium environment cannot be saved in the middle of an episode; save after its end")

@@ -10,6 +10,7 @@ from torch import Tensor
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, call_of_user, shown
 from cavia.kinds import checked
+from cavia.tasks.share import Share
 
 
 @checked
@@ -43,10 +44,38 @@ def collect(
 
     act: maps observations [T, R, observations] to actions [T, R, actions]; called once per time step.
     """
+    return _episodes(env, env.reset(tasks, rollouts, generator), act)
+
+
+@torch.no_grad()
+def collect_share(
+    env: TaskEnv,
+    tasks: Tensor,
+    act: Callable[[Tensor], Tensor],
+    rollouts: int,
+    generator: torch.Generator,
+    share: Share,
+) -> Rollouts:
+    """The same for our share of the tasks [T, ...] alone, over the steps that the longest episode of all took.
+
+    All tasks are reset, so that the starts of ours are those that they have among all.
+    """
     observation = env.reset(tasks, rollouts, generator)
+    env.keep(share.start, share.stop)
+    return _episodes(env, observation[share.start : share.stop], act, share.longest)
+
+
+def _episodes(
+    env: TaskEnv,
+    observation: Tensor,
+    act: Callable[[Tensor], Tensor],
+    longest: Callable[[int], int] = lambda steps: steps,
+) -> Rollouts:
+    """Episodes from their first observations [T, R, observations] on, over the steps of the longest, by `Share`."""
     done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
     observations, actions, rewards, masks = [], [], [], []
-    for _ in range(env.horizon):
+    last: int | None = None
+    for time in range(1, env.horizon + 1):
         action: Any = call_of_user("act", act, observation)
         if not isinstance(action, Tensor):
             raise CaviaError(f"act must return a tensor of actions, got {shown(action)}")
@@ -56,6 +85,8 @@ def collect(
         rewards.append(step.reward)
         masks.append(~done)
         observation, done = step.observation, step.done
-        if done.all():
+        if last is None and (time == env.horizon or done.all()):  # asked once
+            last = longest(time)
+        if time == last:
             break
     return Rollouts(*(torch.stack(steps, dim=2) for steps in (observations, actions, rewards, masks)))

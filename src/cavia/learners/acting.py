@@ -9,13 +9,14 @@ from torch import Tensor
 
 from cavia.envs.advantages import advantages
 from cavia.envs.base import TaskEnv
-from cavia.envs.rollouts import Rollouts, collect
+from cavia.envs.rollouts import Rollouts, collect, collect_share
 from cavia.errors import CaviaError, Diverged, require_positive, require_share
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
 from cavia.learners.gradient import GradientLearner
 from cavia.models.policy import Policy
+from cavia.tasks.share import Share
 
 
 @dataclass(frozen=True)
@@ -103,18 +104,31 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
 
 
 def actor(
-    learner: GradientLearner, adapted: Adapted, generator: torch.Generator, mean: bool = False
+    learner: GradientLearner,
+    adapted: Adapted,
+    generator: torch.Generator,
+    mean: bool = False,
+    share: Share | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
-    mean: take the likeliest action instead of a random one.
+    mean:  take the likeliest action instead of a random one.
+    share: these are part of a larger batch of tasks, and random actions are those that they would have there.
     """
-    policy, dtype, fast = policy_of(learner), next(learner.parameters()).dtype, dict(adapted.items())
+    policy, dtype = policy_of(learner), next(learner.parameters()).dtype
+    fast = {name: adapted[name] for name in learner.fast_names}
+
+    def draw(prediction: Tensor) -> Tensor:
+        if share is None:
+            return policy.sample(prediction, generator)
+        whole = prediction.new_zeros(share.tasks, *prediction.shape[1:])
+        whole[share.start : share.stop] = prediction
+        return policy.sample(whole, generator)[share.start : share.stop]
 
     def act(observation: Tensor) -> Tensor:
         prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
         if prediction.isfinite().all():
-            action = policy.mode(prediction) if mean else policy.sample(prediction, generator)
+            action = policy.mode(prediction) if mean else draw(prediction)
             if action.isfinite().all():  # a huge standard deviation is a finite prediction
                 return action
         raise Diverged(f"{type(learner).__name__}: the policy diverged; try a smaller inner_lr")
@@ -163,13 +177,15 @@ def adapt_in(
     generator: torch.Generator,
     updates: Updates | None = None,
     query: int | None = None,
+    share: Share | None = None,
 ) -> list[Stage]:
     """The stages after 0 … steps updates to the tasks [T, ...], each update on `rollouts` new episodes of each task.
 
     query: episodes after the last update, by default as many.
+    share: of the tasks; the stages are those of these alone, and what is random is as if all were there.
     """
     dtype, updates = next(learner.parameters()).dtype, updates or Updates()
-    adapted = learner.start(len(tasks)).detach()
+    adapted = learner.start(len(tasks if share is None else share)).detach()
     stages: list[Stage] = []
     for step in range(steps + 1):
         if step:
@@ -180,6 +196,10 @@ def adapt_in(
             if not all(value.isfinite().all() for value in adapted.values()):
                 raise Diverged(f"{type(learner).__name__}: update {step} is not finite; try a smaller inner_lr")
         count = rollouts if query is None or step < steps else query
-        episodes = collect(env, tasks, actor(learner, adapted, generator), count, generator)
+        act = actor(learner, adapted, generator, share=share)
+        if share is None:
+            episodes = collect(env, tasks, act, count, generator)
+        else:
+            episodes = collect_share(env, tasks, act, count, generator, share)
         stages.append(Stage(adapted, episodes, Points.of(episodes, updates.discount, updates.trace, dtype)))
     return stages

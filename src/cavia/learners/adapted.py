@@ -14,13 +14,14 @@ from cavia.learners.inner import Fast
 from cavia.tasks.points import shape
 
 CONTEXT = "context"  # the name of φ among what adapts; weights have their names in the model
+MEMORY = "memory."  # begins the names of what an inner optimiser remembers of a task
 Layout: TypeAlias = tuple[tuple[str, ...], bool]  # the names, and whether there are statistics
 
 
 class Adapted:
     """T tasks after adaptation: the context φ of each, or weights of its own. It never changes.
 
-    parameters: name → [T, ...], what adapted.
+    parameters: name → [T, ...], what adapted; under "memory.…", what an inner optimiser remembers for further steps.
     statistics: [T, ...], those of the support points, for networks that normalise query points by them; else None.
 
     `adapted.context` is [T, C]; `adapted[3]`, `adapted[2:5]` and `adapted[[0, 7]]` are some of the tasks, still with a

@@ -1,9 +1,9 @@
 """What every method offers: adapt, predict, and the loss that the outer loop trains on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from cavia.errors import CaviaError, require_at_least
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.door import answering, fitting, fitting_adapted
+from cavia.learners.each import each_adapted
 from cavia.learners.losses import PointLoss, find_loss, mean_over_points
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
@@ -29,6 +30,7 @@ class Learner(Built, nn.Module, ABC):
 
     parts = ("model", "loss")
     inner_steps: int
+    draws = False  # True if `forward` draws random numbers in training, from PyTorch's own generator
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -72,6 +74,7 @@ class Learner(Built, nn.Module, ABC):
         with torch.no_grad():
             return self.respond(x, adapted)
 
+    @overload
     def adapt(
         self,
         x: Array | Mapping[str, Array],
@@ -79,7 +82,17 @@ class Learner(Built, nn.Module, ABC):
         mask: Array | None = None,
         steps: int | None = None,
         start: Adapted | None = None,
-    ) -> Adapted:
+    ) -> Adapted: ...
+    @overload
+    def adapt(self, x: Iterator[Any], *, steps: int | None = None) -> Iterator[Adapted]: ...
+    def adapt(
+        self,
+        x: Array | Mapping[str, Array] | Iterator[Any],
+        y: Array | None = None,
+        mask: Array | None = None,
+        steps: int | None = None,
+        start: Adapted | None = None,
+    ) -> Adapted | Iterator[Adapted]:
         """Adapt to T tasks at once; the learner itself does not change.
 
         x, y:  support points [T, K, ...] and their targets: tensors on the learner's device, arrays or lists. Other
@@ -89,9 +102,14 @@ class Learner(Built, nn.Module, ABC):
         start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
         Returns what belongs to the tasks, to be given to `predict`.
 
+        Of an iterator of batches, each (x, y) or (x, y, mask), an iterator over what they return is returned, one batch
+        in memory at a time: `for adapted in learner.adapt(batches): …`
+
         Tasks never meet. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
         its predictions too, and the other tasks are as without it; `adapted.finite` [T] tells which are fine.
         """
+        if isinstance(x, Iterator):
+            return each_adapted(self, x, y, mask, steps, start)
         x, y, mask = as_points(x, y, mask)
         steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
         with torch.no_grad():
@@ -119,10 +137,12 @@ class Learner(Built, nn.Module, ABC):
     @checked
     def task_losses(self, batch: TaskBatch) -> Tensor:
         """Each task's query loss after adaptation, [T], differentiable through the inner steps."""
-        self.check_mask(batch.query_mask)
-        if not lead(batch.query_x).shape[1]:
-            raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
+        self.check_query(batch)
         adapted = self._infer(batch.support_x, batch.support_y, batch.support_mask, self.inner_steps, None)
+        return self.query_losses(batch, adapted)
+
+    def query_losses(self, batch: TaskBatch, adapted: Adapted) -> Tensor:
+        """The query loss [T] of tasks that adapted, differentiable by what adapted."""
         prediction = self.respond(without_padding(batch.query_x, batch.query_mask), adapted)
         return self.mean_loss(prediction, batch.query_y, batch.query_mask)
 
@@ -188,6 +208,12 @@ class Learner(Built, nn.Module, ABC):
                 f"{type(self.model).__name__} has batch norm, whose statistics padded points would change; give every "
                 "task the same number of points and no mask"
             )
+
+    def check_query(self, batch: TaskBatch) -> None:
+        """Raise if the batch has no query points, or such as the model cannot leave out."""
+        self.check_mask(batch.query_mask)
+        if not lead(batch.query_x).shape[1]:
+            raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
 
     def check_targets(self, y: Tensor) -> None:
         """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""

@@ -1,7 +1,7 @@
 """A learner at test time whose adaptation and prediction are compiled graphs."""
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import is_
 from os import PathLike
 from typing import Any
@@ -15,6 +15,7 @@ from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, Layout, require_adapted
 from cavia.learners.base import Learner
 from cavia.learners.door import fitting
+from cavia.learners.each import each_adapted
 from cavia.learners.graphs import MOST_GRAPHS, Function, Graphs, Plan
 from cavia.learners.padding import fillers, first_points, rounded
 from cavia.tasks.batch import TaskBatch
@@ -62,13 +63,15 @@ class CompiledLearner(Learner):
 
     def adapt(
         self,
-        x: Array | Mapping[str, Array],
-        y: Array,
+        x: Array | Mapping[str, Array] | Iterator[Any],
+        y: Array | None = None,
         mask: Array | None = None,
         steps: int | None = None,
         start: Adapted | None = None,
-    ) -> Adapted:
+    ) -> Any:
         """As the learner's own."""
+        if y is None and isinstance(x, Iterator):
+            return each_adapted(self, x, y, mask, steps, start)
         learner: Any = self._modules["learner"]  # as an attribute it would take longer
         if self.is_plain:
             return learner.adapt(x, y, mask, steps, start)

@@ -8,11 +8,12 @@ from torch import Tensor
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.learners.door import fitting, own_tensor
-from cavia.learners.metric import MetricLearner
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
 from cavia.tasks.batch import TaskBatch
 from cavia.tasks.points import one_tensor
+
+OF_LABELS = ("cross_entropy", "score_mse")  # losses whose targets are labels
 
 
 class Points(NamedTuple):
@@ -58,7 +59,7 @@ def example_points(learner: Learner, example: TaskBatch | None, mask: bool) -> P
 def _made_up(learner: Learner) -> tuple[Tensor, Tensor, Tensor]:
     """Random points for a network that says what it takes, with targets that its loss takes."""
     model, own = learner.model, own_tensor(learner)
-    is_known = type(model) in (MLP, ConvNet) and learner.loss in ("mse", "cross_entropy")
+    is_known = type(model) in (MLP, ConvNet) and learner.loss in ("mse", *OF_LABELS)
     if not is_known or own is None:
         raise CaviaError(
             f"{type(learner).__name__} on {type(model).__name__} does not say what points it takes; give "
@@ -67,10 +68,11 @@ def _made_up(learner: Learner) -> tuple[Tensor, Tensor, Tensor]:
     shape = (model.inputs,) if isinstance(model, MLP) else (model.channels, model.image, model.image)
     generator = torch.Generator().manual_seed(0)
     x, query = (torch.randn(4, n, *shape, generator=generator, dtype=own.dtype) for n in (6, 7))
-    if learner.loss == "cross_entropy":
-        classes = learner.ways if isinstance(learner, MetricLearner) else _outputs(model)
+    if learner.loss in OF_LABELS:
+        classes = getattr(learner, "ways", None) or _outputs(model)
         return x, torch.arange(6).expand(4, 6) % classes, query
-    return x, torch.randn(4, 6, _outputs(model), generator=generator, dtype=own.dtype), query
+    outputs = getattr(learner, "outputs", None) or _outputs(model)
+    return x, torch.randn(4, 6, outputs, generator=generator, dtype=own.dtype), query
 
 
 def _outputs(model: object) -> int:

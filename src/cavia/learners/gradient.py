@@ -3,17 +3,28 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, closest, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
 from cavia.kinds import checked
-from cavia.learners.adapted import CONTEXT, Adapted
+from cavia.learners.adapted import CONTEXT, MEMORY, Adapted
 from cavia.learners.base import Learner
-from cavia.learners.inner import Fast, by_autograd, by_transform, descend, only_numbers
+from cavia.learners.inner import (
+    Descent,
+    Fast,
+    Rule,
+    Slopes,
+    TaskLosses,
+    by_autograd,
+    by_transform,
+    descend,
+    only_numbers,
+)
 from cavia.learners.losses import PointLoss, mean_slope, mse, mse_slope
+from cavia.learners.optimisers import OPTIMISERS, rule_of
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import alone, call_with
 from cavia.tasks.points import Inputs, each, lead, shape, tensors
@@ -26,6 +37,8 @@ class GradientLearner(Learner):
     learn_init:  the outer loop trains φ₀ too (otherwise φ₀ = 0).
     learn_rates: the outer loop trains one rate per number that adapts (Meta-SGD).
     """
+
+    optimiser = "gradient"
 
     def __init__(
         self,
@@ -54,7 +67,7 @@ class GradientLearner(Learner):
             start = self._start()
             rates = {name: float(rate) for name, rate in rates.items()}
             self.rates = nn.ParameterDict(
-                {_key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
+                {key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
             )
 
     def _start(self) -> Fast:
@@ -68,39 +81,54 @@ class GradientLearner(Learner):
         """Name of a fast parameter → its inner learning rate α."""
         if self.rates is None:
             return self.fixed_rates
-        return {name: self.rates[_key(name)] for name in self.fast_names}
+        return {name: self.rates[key(name)] for name in self.fast_names}
+
+    def rule(self) -> Rule:
+        """How a step moves what adapts."""
+        return Descent(self.step_size()) if self.optimiser == "gradient" else rule_of(self.optimiser, self.step_size())
+
+    def network(self, fast: Fast) -> Fast:
+        """What the network is called with, by name, from what adapts: the same."""
+        return fast
 
     @checked
     def start(self, tasks: int) -> Adapted:
         """`tasks` tasks before adaptation."""
-        return Adapted.of(self._starts(require_at_least("tasks", tasks, 1)))
+        fast = self._starts(require_at_least("tasks", tasks, 1))
+        return Adapted.of(fast | self.rule().begin(fast))
 
     def _starts(self, tasks: int) -> Fast:  # their number may be a symbol, in an exported graph
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
+    def _begin(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Fast:
+        """Where tasks with these support points begin: all at the same place."""
+        return self._starts(lead(x).shape[0])
+
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
         with self._apart():
-            fast = self._starts(lead(x).shape[0]) if start is None else self._checked(x, start)
-            fast = descend(self._gradient(x, y, mask), fast, self.step_size(), steps, self.first_order)
-            return Adapted.of(fast, self._statistics(x, fast) if self.keeps_statistics else None)
+            rule = self.rule().on(partial(self.predictor, x), y, mask)
+            fast = self._begin(x, y, mask) if start is None else self._checked(x, start)
+            memory = rule.begin(fast) if start is None else self._remembered(rule, fast, start)
+            fast, memory = descend(self._slopes(x, y, mask), rule, fast, memory, steps, self.first_order)
+            return Adapted.of(fast | memory, self._statistics(x, fast) if self.keeps_statistics else None)
 
     def _apart(self) -> AbstractContextManager[Any]:
         """Apart from other threads inside, where a task's weights are put into the model."""
         return nullcontext() if self.fast_names == (CONTEXT,) else alone(self.model)
 
-    def _gradient(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Callable[[Fast], Fast]:
-        """fast → the gradient of the summed losses on x and y, by the cheapest means that serve."""
+    def _slopes(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Slopes:
+        """fast → the gradient of the summed losses on x and y, by the cheapest means that serve, and the losses."""
         numbers = only_numbers(self, *tensors(x), y)
         if numbers and self._has_closed_form:
             model: Any = self.model
             features, slope = model.stem(x), mean_slope(mse_slope, y, mask)
-            return lambda fast: {CONTEXT: model.context_gradient(features, fast[CONTEXT], slope)}
+            return lambda fast: ({CONTEXT: model.context_gradient(features, fast[CONTEXT], slope)}, None)
+        return partial(by_autograd if numbers else by_transform, self._losses(x, y, mask))
+
+    def _losses(self, x: Inputs, y: Tensor, mask: Tensor | None) -> TaskLosses:
+        """fast → each task's loss on x and y, [T]."""
         predict = self.predictor(x)
-
-        def task_losses(fast: Fast) -> Tensor:
-            return self.mean_loss(predict(fast), y, mask)
-
-        return partial(by_autograd if numbers else by_transform, task_losses)
+        return lambda fast: self.mean_loss(predict(fast), y, mask)
 
     @property
     def _has_closed_form(self) -> bool:
@@ -116,7 +144,8 @@ class GradientLearner(Learner):
 
     def _checked(self, x: Inputs, adapted: Adapted) -> Fast:
         """What adapted, by name, if it is this learner's, for as many tasks as x [T, N, ...] has."""
-        start, fast, tasks = self._start(), dict(adapted.items()), lead(x).shape[0]
+        start, tasks = self._start(), lead(x).shape[0]
+        fast = {name: value for name, value in adapted.items() if not name.startswith(MEMORY)}
         if fast.keys() != start.keys():
             raise CaviaError(f"{type(self).__name__} adapts {', '.join(start)}; it was given {', '.join(fast)}")
         for name, value in fast.items():
@@ -127,6 +156,15 @@ class GradientLearner(Learner):
                 )
         return fast
 
+    def _remembered(self, rule: Rule, fast: Fast, adapted: Adapted) -> Fast:
+        """What the rule remembers of the tasks; of such as bring no memory, as from a store, what it begins with."""
+        memory, expected = {n: v for n, v in adapted.items() if n.startswith(MEMORY)}, rule.begin(fast)
+        if not memory:
+            return expected
+        if {n: v.shape for n, v in memory.items()} != {n: v.shape for n, v in expected.items()}:
+            raise CaviaError(f"{type(self).__name__} remembers {_shapes(expected)}; it was given {_shapes(memory)}")
+        return memory
+
     def predictor(self, x: Inputs, statistics: Tensor | None = None) -> Callable[[Fast], Tensor]:
         """fast → predictions for x [T, N, ...]; whatever does not depend on fast is computed once, here.
 
@@ -136,14 +174,14 @@ class GradientLearner(Learner):
         if self.fast_names == (CONTEXT,):
             features = self.model.stem(x, *given)
             return lambda fast: self.model.head(features, fast[CONTEXT], *given)
-        return lambda fast: self._task_by_task(self.model, "", fast, x, *given)
+        return lambda fast: self._task_by_task(self.model, "", self.network(fast), x, *given)
 
     def _statistics(self, x: Inputs, fast: Fast) -> Tensor:
         """The statistics of the support points x [T, N, ...] in the adapted network: [T, ...]."""
         reader = _StatisticsReader(self.model)  # type: ignore[arg-type]  # keeps_statistics says that it is one
         if self.fast_names == (CONTEXT,):
             return reader(x, fast[CONTEXT])
-        return self._task_by_task(reader, "model.", fast, x)
+        return self._task_by_task(reader, "model.", self.network(fast), x)
 
     def _task_by_task(self, module: nn.Module, prefix: str, fast: Fast, *points: Inputs) -> Tensor:
         """module(points[0], context, *points[1:]) with each task's own weights, whose names get the prefix."""
@@ -176,10 +214,15 @@ class _StatisticsReader(nn.Module):
 class CAVIA(GradientLearner):
     """The paper's method: only the context φ adapts, from φ₀ = 0; the outer loop trains the network.
 
+    optimiser: what moves φ: "gradient", as in the paper, "momentum", "adam", or "gauss_newton" (for squared errors),
+               which stays stable when many more steps are taken than in training.
+
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse", inner_lr=1.0)
     >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1)).context.shape
     torch.Size([3, 5])
     """
+
+    later: ClassVar = {"optimiser": "gradient"}
 
     def __init__(
         self,
@@ -189,10 +232,14 @@ class CAVIA(GradientLearner):
         inner_steps: int = 1,
         first_order: bool = False,
         learn_init: bool = False,
+        optimiser: str = "gradient",
     ):
-        _require_context("CAVIA", model)
+        require_context("CAVIA", model)
         super().__init__(model, loss, {CONTEXT: inner_lr}, inner_steps, first_order, learn_init)
-        self.inner_lr, self.learn_init = inner_lr, learn_init
+        self.inner_lr, self.learn_init, self.optimiser = inner_lr, learn_init, optimiser
+        require_one_of("optimiser", optimiser, OPTIMISERS)
+        if optimiser == "gauss_newton" and loss != "mse":
+            raise CaviaError(f'optimiser="gauss_newton" minimises squared errors: loss must be "mse", got {loss!r}')
 
 
 class MAML(GradientLearner):
@@ -210,90 +257,21 @@ class MAML(GradientLearner):
         self.inner_lr = inner_lr
 
 
-class ANIL(GradientLearner):
-    """Only the last layer's weights adapt ("almost no inner loop"); a context of the model stays at 0.
-
-    head: name of the submodule that adapts, by default the one that holds the last parameter.
-    """
-
-    def __init__(
-        self,
-        model: ContextModel,
-        loss: str | PointLoss,
-        inner_lr: float = 0.01,
-        inner_steps: int = 1,
-        first_order: bool = False,
-        head: str | None = None,
-    ):
-        names = [name for name, _ in model.named_parameters()]
-        if not names:
-            raise CaviaError(f"ANIL adapts the weights of the model's last layer; {type(model).__name__} has none")
-        prefix = names[-1].rpartition(".")[0] if head is None else head
-        rates = {name: inner_lr for name in names if name.startswith(f"{prefix}.")}
-        if not rates:
-            layers = {name.rpartition(".")[0] for name in names}
-            raise CaviaError(f"ANIL: no parameters under head {prefix!r}; {closest(prefix, layers)}")
-        super().__init__(model, loss, rates, inner_steps, first_order, learn_init=False)
-        self.inner_lr, self.head = inner_lr, head
-
-
-class MetaSGD(GradientLearner):
-    """As MAML (adapts="weights") or as CAVIA (adapts="context"), with one learned rate per number that adapts.
-
-    learn_init: with adapts="context", train φ₀ too; with adapts="weights" it always is.
-    """
-
-    def __init__(
-        self,
-        model: ContextModel,
-        loss: str | PointLoss,
-        inner_lr: float = 0.01,
-        inner_steps: int = 1,
-        first_order: bool = False,
-        learn_init: bool = False,
-        adapts: str = "weights",
-    ):
-        if adapts not in ("weights", "context"):
-            raise CaviaError(f'MetaSGD: adapts must be "weights" or "context", got {adapts!r}')
-        if adapts == "context":
-            _require_context("MetaSGD", model)
-        rates = {CONTEXT: inner_lr} if adapts == "context" else all_rates(model, inner_lr)
-        trains_start = learn_init or adapts == "weights"
-        super().__init__(model, loss, rates, inner_steps, first_order, trains_start, learn_rates=True)
-        self.inner_lr, self.learn_init, self.adapts = inner_lr, learn_init, adapts
-
-
-class CaviaMAML(GradientLearner):
-    """Context and weights adapt together, each with its own rate: the paper's future work."""
-
-    def __init__(
-        self,
-        model: ContextModel,
-        loss: str | PointLoss,
-        inner_lr: float = 1.0,
-        weights_lr: float = 0.01,
-        inner_steps: int = 1,
-        first_order: bool = False,
-        learn_init: bool = False,
-    ):
-        _require_context("CaviaMAML", model)
-        require_positive("weights_lr", weights_lr)
-        rates = all_rates(model, weights_lr) | {CONTEXT: inner_lr}
-        super().__init__(model, loss, rates, inner_steps, first_order, learn_init)
-        self.inner_lr, self.weights_lr, self.learn_init = inner_lr, weights_lr, learn_init
-
-
 def all_rates(model: ContextModel, rate: float) -> dict[str, float]:
     """The same rate for all weights of the model that are not frozen and, if it has one, its context."""
     rates = {name: rate for name, parameter in model.named_parameters() if parameter.requires_grad}
     return rates | {CONTEXT: rate} if getattr(model, "context", 0) else rates
 
 
-def _require_context(method: str, model: ContextModel) -> None:
+def require_context(method: str, model: ContextModel) -> None:
     if getattr(model, "context", 1) == 0:
         raise CaviaError(f"{method} adapts context parameters but the model has context=0; give it at least 1")
 
 
-def _key(name: str) -> str:
+def _shapes(values: Fast) -> str:
+    return ", ".join(f"{name} {shape(value)}" for name, value in values.items()) or "nothing"
+
+
+def key(name: str) -> str:
     """A parameter's name as a key of nn.ParameterDict, which takes no dots."""
     return name.replace(".", "-")

@@ -1,6 +1,7 @@
 """The inner loop: the one place where anything adapts by gradient."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,8 @@ from cavia.kinds import checked
 
 Fast: TypeAlias = dict[str, Tensor]  # name → tensor with a leading task axis: what adapts
 TaskLosses: TypeAlias = Callable[[Fast], Tensor]  # fast parameters → one loss per task, [T]
+# fast parameters → their gradients, and the losses [T] where they are known
+Slopes: TypeAlias = Callable[[Fast], tuple[Fast, Tensor | None]]
 
 
 @checked
@@ -41,7 +44,8 @@ def adapt(
         if not value.is_floating_point() or not value.ndim:
             raise CaviaError(f"fast[{name!r}] must be floating-point [tasks, ...], got {shown(value)}")
         _check_rate(name, step_size[name], value)
-    return descend(partial(by_transform, partial(_checked_losses, task_losses)), fast, step_size, steps, first_order)
+    slopes = partial(by_transform, partial(_checked_losses, task_losses))
+    return descend(slopes, Descent(step_size), fast, {}, steps, first_order)[0]
 
 
 def _check_rate(name: str, rate: float | Tensor, value: Tensor) -> None:
@@ -66,37 +70,74 @@ def _checked_losses(task_losses: TaskLosses, fast: Fast) -> Tensor:
     return losses
 
 
-def descend(
-    gradient: Callable[[Fast], Fast],
-    fast: Fast,
-    step_size: Mapping[str, float | Tensor],
-    steps: int,
-    first_order: bool,
-) -> Fast:
-    """`adapt` with the gradient of the task losses' sum: tasks are independent, so it holds each task's own."""
-    for _ in range(steps):
-        gradients = gradient(fast)
-        if first_order:
-            gradients = {name: value.detach() for name, value in gradients.items()}
+class Rule(ABC):
+    """How a step moves what adapts: two pure functions, of T tasks at once.
+
+    What a rule remembers of a task between steps, such as a momentum, is the task's own: name → [T, ...]. `Adapted`
+    keeps it beside what adapts, so that steps can be taken one by one.
+    """
+
+    def begin(self, fast: Fast) -> Fast:
+        """What is remembered before the first step: nothing."""
+        return {}
+
+    def on(self, predictor: "Callable[[], Callable[[Fast], Tensor]]", y: Tensor, mask: Tensor | None) -> "Rule":
+        """The rule for these support points, if it looks at more of them than their slopes.
+
+        predictor: makes the function from fast parameters to predictions [T, K, ...] for the targets y.
+        """
+        return self
+
+    @abstractmethod
+    def step(self, slopes: Slopes, fast: Fast, memory: Fast) -> tuple[Fast, Fast]:
+        """Where a step leads to from `fast`, and what is remembered then."""
+
+
+class Descent(Rule):
+    """Down the gradient, by a rate for each name."""
+
+    def __init__(self, step_size: Mapping[str, float | Tensor]):
+        self.step_size = step_size
+
+    def step(self, slopes: Slopes, fast: Fast, memory: Fast) -> tuple[Fast, Fast]:
+        gradients, _ = slopes(fast)
         # Eq. (5) for the context, Eq. (3) for weights: φᵢ = φ₀ − α ∇φ L
-        fast = {name: value - step_size[name] * gradients[name] for name, value in fast.items()}
-    return fast
+        return {name: value - self.step_size[name] * gradients[name] for name, value in fast.items()}, memory
 
 
-def by_transform(task_losses: TaskLosses, fast: Fast) -> Fast:
-    """The gradient of the summed losses, to be differentiated again, mapped by vmap or traced."""
-    return torch.func.grad(lambda moved: task_losses(moved).sum())(fast)
+def descend(slopes: Slopes, rule: Rule, fast: Fast, memory: Fast, steps: int, first_order: bool) -> tuple[Fast, Fast]:
+    """Steps of a rule, by the slopes of the task losses' sum: tasks are independent, so they hold each task's own."""
+    slopes = partial(_detached, slopes) if first_order else slopes
+    for _ in range(steps):
+        fast, memory = rule.step(slopes, fast, memory)
+    return fast, memory
 
 
-def by_autograd(task_losses: TaskLosses, fast: Fast) -> Fast:
+def _detached(slopes: Slopes, fast: Fast) -> tuple[Fast, Tensor | None]:
+    """The same numbers, without a gradient."""
+    gradients, losses = slopes(fast)
+    return {name: value.detach() for name, value in gradients.items()}, None if losses is None else losses.detach()
+
+
+def by_transform(task_losses: TaskLosses, fast: Fast) -> tuple[Fast, Tensor]:
+    """The gradient of the summed losses, and the losses, to be differentiated again, mapped by vmap or traced."""
+
+    def summed(moved: Fast) -> tuple[Tensor, Tensor]:
+        losses = task_losses(moved)
+        return losses.sum(), losses
+
+    return torch.func.grad(summed, has_aux=True)(fast)
+
+
+def by_autograd(task_losses: TaskLosses, fast: Fast) -> tuple[Fast, Tensor]:
     """The same as numbers only, with less overhead. Unlike a transform, it lets `task_losses` overwrite buffers."""
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in fast.items()}
         losses = task_losses(leaves)
     if not losses.requires_grad:  # they depend on nothing that could move
-        return {name: torch.zeros_like(value) for name, value in fast.items()}
+        return {name: torch.zeros_like(value) for name, value in fast.items()}, losses
     found = torch.autograd.grad(losses, list(leaves.values()), torch.ones_like(losses), materialize_grads=True)
-    return dict(zip(leaves, found, strict=True))
+    return dict(zip(leaves, found, strict=True)), losses.detach()
 
 
 _exporting = ContextVar("exporting", default=False)

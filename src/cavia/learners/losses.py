@@ -44,6 +44,19 @@ def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
     return found.view(target.shape)
 
 
+def score_mse(prediction: Tensor, target: Tensor) -> Tensor:
+    """Squared error of every point's scores σ(logit), towards 1 for the label's class and 0 for the others, summed.
+
+    logits [T, N, classes], labels [T, N] → [T, N].
+    """
+    _check_labels("score_mse", prediction, target)
+    classes = torch.arange(prediction.shape[-1], device=target.device)
+    can_look = not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+    if can_look and target.numel() and not 0 <= int(target.min()) <= int(target.max()) < len(classes):
+        raise CaviaError(_wrong_label(prediction, target))
+    return (prediction.sigmoid() - (target.unsqueeze(-1) == classes).to(prediction.dtype)).square().sum(-1)
+
+
 def accuracy(prediction: Tensor, target: Tensor) -> Tensor:
     """1 where the largest logit is the label's, else 0: logits [T, N, classes], labels [T, N] → [T, N]."""
     _check_labels("accuracy", prediction, target)
@@ -99,6 +112,7 @@ def categorical_policy_gradient(prediction: Tensor, target: Tensor) -> Tensor:
 LOSSES: dict[str, PointLoss] = {
     "mse": mse,
     "cross_entropy": cross_entropy,
+    "score_mse": score_mse,
     "gaussian_policy_gradient": gaussian_policy_gradient,
     "categorical_policy_gradient": categorical_policy_gradient,
 }

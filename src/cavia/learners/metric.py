@@ -81,18 +81,22 @@ class MetricLearner(Learner):
 
     def check_targets(self, y: Tensor) -> None:
         """Raise unless y [T, K] are labels from 0 to ways − 1."""
-        if y.ndim != 2 or y.is_floating_point() or y.is_complex():
+        check_labels(self, y, self.ways)
+
+    def check_features(self, embedded: Tensor, features: int) -> None:
+        """Raise unless the embeddings [T, N, F] are of the size that the learner was built for."""
+        if embedded.shape[-1] != features:
             raise CaviaError(
-                f"{type(self).__name__} needs whole-number labels [tasks, points], got {y.dtype} {shape(y)}"
-            )
-        checked = y.numel() and not torch.compiler.is_compiling()  # a graph cannot look at values
-        if checked and not 0 <= int(y.min()) <= int(y.max()) < self.ways:
-            raise CaviaError(
-                f"labels must be from 0 to {self.ways - 1} (ways={self.ways}), got {int(y.min())} to {int(y.max())}"
+                f"{type(self).__name__} was built for {features} features, the model gives {shape(embedded)}; "
+                f"say features={embedded.shape[-1]}"
             )
 
     def respond(self, x: Inputs, adapted: Adapted) -> Tensor:
         """Logits [T, N, ways] of points x [T, N, ...]."""
+        return self.compared(x, adapted, {})
+
+    def compared(self, x: Inputs, adapted: Adapted, more: Fast) -> Tensor:
+        """Logits [T, N, ways] of points x [T, N, ...]; more: given to `_compare` beside what was kept."""
         if any(value.shape[0] != lead(x).shape[0] for value in adapted.values()):
             raise CaviaError(f"x {shape(x)} holds {lead(x).shape[0]} tasks but what adapted {len(adapted)}")
         if set(adapted.names) != set(self.keeps):
@@ -100,12 +104,12 @@ class MetricLearner(Learner):
                 f"{type(self).__name__} keeps {', '.join(self.keeps)}; it was given {', '.join(adapted.names)}"
             )
         if not self.embeds_together:
-            return self._compare(self.embed(x, self.statistics_in(adapted)), dict(adapted.items()))
+            return self._compare(self.embed(x, self.statistics_in(adapted)), dict(adapted.items()) | more)
         points, x = adapted[POINTS], one_tensor(x, type(self).__name__)
         if points.shape[2:] != x.shape[2:]:
             raise CaviaError(f"x {shape(x)} must have points like those that adapted, {shape(points)}")
         support, queries = self.embed(torch.cat([points, x], 1)).split([points.shape[1], x.shape[1]], 1)
-        return self._compare(queries, self._kept(support, adapted[LABELS]))
+        return self._compare(queries, self._kept(support, adapted[LABELS]) | more)
 
     @abstractmethod
     def _kept(self, embedded: Tensor, labels: Tensor) -> Fast:
@@ -114,6 +118,27 @@ class MetricLearner(Learner):
     @abstractmethod
     def _compare(self, embedded: Tensor, kept: Fast) -> Tensor:
         """Logits [T, N, ways] of query points [T, N, F]."""
+
+
+def check_labels(learner: Learner, y: Tensor, ways: int) -> None:
+    """Raise unless y [T, K] are labels from 0 to ways − 1."""
+    if y.ndim != 2 or y.is_floating_point() or y.is_complex():
+        raise CaviaError(
+            f"{type(learner).__name__} needs whole-number labels [tasks, points], got {y.dtype} {shape(y)}"
+        )
+    checked = y.numel() and not torch.compiler.is_compiling()  # a graph cannot look at values
+    if checked and not 0 <= int(y.min()) <= int(y.max()) < ways:
+        raise CaviaError(f"labels must be from 0 to {ways - 1} (ways={ways}), got {int(y.min())} to {int(y.max())}")
+
+
+def features_of(learner: Learner, model: ContextModel, features: int | None) -> int:
+    """The numbers in an embedding: as given, or as many as the model says it has outputs."""
+    found = getattr(model, "outputs", None) if features is None else features
+    if found is None:
+        raise CaviaError(
+            f"{type(learner).__name__} must know how many numbers {type(model).__name__} gives a point; say features="
+        )
+    return require_at_least("features", found, 1)
 
 
 class ProtoNets(MetricLearner):

@@ -59,7 +59,7 @@ class GaussNewton(Learner):
             slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
-            solution, solved = _ridge(slopes, wanted, self.log_damping.exp())
+            solution, solved = ridge(slopes, wanted, self.log_damping.exp())
             self._check_network(solved)
             context = solution.squeeze(-1)
         return Adapted.of({CONTEXT: context.expand(tasks, -1)})
@@ -70,12 +70,7 @@ class GaussNewton(Learner):
         if known:
             return known(features, context)
 
-        def along(direction: Tensor) -> Tensor:  # [C]
-            head = partial(self.model.head, features)
-            return torch.func.jvp(head, (context,), (direction.expand_as(context),))[1]
-
-        with FORWARD_MODE:
-            return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
+        return slopes_by_probing(partial(self.model.head, features), context)
 
     def _check_network(self, solved: Tensor) -> None:
         """Raise if tasks have no solution, solved [T], because the network itself is no longer finite."""
@@ -92,10 +87,20 @@ class GaussNewton(Learner):
         return self.model.head(self.model.stem(x), context)  # the stem may see that points are equal
 
 
-def _ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
+def slopes_by_probing(head: Callable[[Tensor], Tensor], context: Tensor) -> Tensor:
+    """∂f/∂φ of predictions f(φ) [T, K, ...] at the context [T or 1, C], one direction at a time: [T, K, ..., C]."""
+
+    def along(direction: Tensor) -> Tensor:  # [C]
+        return torch.func.jvp(head, (context,), (direction.expand_as(context),))[1]
+
+    with FORWARD_MODE:
+        return torch.func.vmap(along, out_dims=-1)(torch.eye(context.shape[1]).to(context))
+
+
+def ridge(matrix: Tensor, wanted: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
     """The v that minimises ‖A v − w‖² + λ‖v‖²: A [T, P, C] and w [T, P, 1] → v [T, C, 1], and whether there is one [T].
 
-    A task without a solution gets NaN, and the others theirs.
+    damping: λ, or one for each task, [T, 1, 1]. A task without a solution gets NaN, and the others theirs.
     """
     rows, columns = matrix.shape[1:]
     diagonal = damping * torch.eye(min(rows, columns)).to(matrix)

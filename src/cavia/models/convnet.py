@@ -82,6 +82,7 @@ class ConvNet(NormedModel):
         self.norms = nn.ModuleList(TaskNorm(filters) for _ in range(BLOCKS))
         self.films = nn.ModuleDict({str(block): FiLM(context, filters) for block in self.film_blocks})
         features = filters * side**2
+        self.outputs = ways or features
         self.linear = nn.Linear(features, ways) if ways else None
         for layer in (*self.convolutions, *([self.linear] if self.linear else [])):
             nn.init.kaiming_normal_(layer.weight)  # He initialisation

@@ -7,9 +7,17 @@ from typing import Any
 
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
-from cavia.learners.gradient import ANIL, CAVIA, MAML, CaviaMAML, MetaSGD
+from cavia.learners.gradient import CAVIA, MAML
+from cavia.learners.implicit import ImplicitMAML
+from cavia.learners.leo import LEO
+from cavia.learners.maml_plus_plus import MAMLPlusPlus
+from cavia.learners.meta_lstm import MetaLSTM
 from cavia.learners.metric import MatchingNets, ProtoNets
+from cavia.learners.mt_net import MTNet
+from cavia.learners.relation import RelationNets
 from cavia.learners.reptile import Reptile
+from cavia.learners.variants import ANIL, CaviaMAML, MetaSGD
+from cavia.learners.versa import VERSA, VERSARegression
 from cavia.models.base import ContextModel
 
 
@@ -19,30 +27,47 @@ class Method:
 
     context: the model has context parameters that adapt; otherwise they are extra inputs, or none.
     head:    the model has a layer for the classes; otherwise the method classifies its features.
+    loss:    the method's own, in place of the experiment's.
+    walks:   it needs many inner steps, more than the experiment's other methods.
     """
 
     learner: Callable[..., Learner]
     arguments: dict[str, Any] = field(default_factory=dict)
     context: bool = False
     head: bool = True
+    walks: bool = False
+    loss: str | None = None
 
     def __call__(self, model: ContextModel, loss: str, **offered: Any) -> Learner:
         """A new learner around the model, with those of the offered arguments that its constructor takes."""
         taken = inspect.signature(self.learner).parameters
-        return self.learner(model, loss, **self.arguments, **{k: v for k, v in offered.items() if k in taken})
+        return self.learner(
+            model, self.loss or loss, **self.arguments, **{k: v for k, v in offered.items() if k in taken}
+        )
 
 
 METHODS: dict[str, Method] = {
     "CAVIA": Method(CAVIA, context=True),
     "CAVIA (first order)": Method(CAVIA, {"first_order": True}, context=True),
     "CAVIA, learned start": Method(CAVIA, {"learn_init": True}, context=True),
+    "CAVIA, momentum": Method(CAVIA, {"optimiser": "momentum"}, context=True),
+    "CAVIA, Adam": Method(CAVIA, {"optimiser": "adam"}, context=True),
+    "CAVIA, Gauss–Newton": Method(CAVIA, {"optimiser": "gauss_newton"}, context=True),
     "MAML": Method(MAML),
     "MAML (first order)": Method(MAML, {"first_order": True}),
     "ANIL": Method(ANIL),
     "Meta-SGD": Method(MetaSGD),
-    "Reptile": Method(Reptile),
+    "Reptile": Method(Reptile, walks=True),
+    "MAML++": Method(MAMLPlusPlus, {"anneal": 1000}),
+    "iMAML": Method(ImplicitMAML, walks=True),
+    "MT-net": Method(MTNet),
+    "Meta-LSTM": Method(MetaLSTM),
     "CAVIA + MAML": Method(CaviaMAML, context=True),
     "CNP": Method(CNP),
     "ProtoNets": Method(ProtoNets, head=False),
     "Matching Networks": Method(MatchingNets, head=False),
+    "Relation Networks": Method(RelationNets, head=False, loss="score_mse"),
+    "VERSA": Method(VERSA, head=False),
+    "VERSA (regression)": Method(VERSARegression, head=False),
+    "LEO": Method(LEO, head=False),
 }

@@ -9,7 +9,7 @@ from typing import Any
 from cavia.errors import CaviaError, closest, require_at_least
 from cavia.paper.catalogue import find
 from cavia.paper.experiment import Settings
-from cavia.paper.running.cells import Order
+from cavia.paper.running.orders import Order
 from cavia.tensor_file import read_text
 
 KEYS = ("experiment", "set", "seeds", "settings")

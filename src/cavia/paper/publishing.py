@@ -16,6 +16,7 @@ from cavia.tensor_file import read_json, write_json
 LIST = Path("results/models.toml")
 KEYS = {"experiment", "set", "cell", "about", "licence"}
 LARGEST = 2 * 2**20  # bytes of a model
+DEFAULTS = (1000, 40)  # test tasks that `cavia evaluate` takes by itself, of points and of a policy
 
 
 def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
@@ -37,10 +38,11 @@ def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
         (out / name).mkdir(parents=True, exist_ok=True)
         for file in ("model.cavia", "config.json"):
             shutil.copy(cell / file, out / name / file)
+        score, tasks = _score(result, read_json(cell / "config.json"))
         known[name] = {
             "about": entry["about"],
-            "score": _score(result, read_json(cell / "config.json")),
-            "command": f"cavia evaluate {name} --seed 0",
+            "score": score,
+            "command": f"cavia evaluate {name} --seed 0" + (f" --tasks {tasks}" if tasks not in DEFAULTS else ""),
             "source": f"{entry['experiment']} --{entry['set']}, {cell.name}, {' '.join(result.commits) or 'unknown'}",
             "licence": entry["licence"],
         }
@@ -55,13 +57,15 @@ def _loss(result: CellResult) -> float:
     return score if "mse" in result.scores else -score
 
 
-def _score(result: CellResult, config: Mapping[str, Any]) -> str:
-    """What was measured on test tasks, after the steps that it was trained with."""
+def _score(result: CellResult, config: Mapping[str, Any]) -> tuple[str, int]:
+    """What was measured on test tasks, after the steps that it was trained with, and on how many of them."""
     measure, by_steps = next(iter(result.scores.items()))
-    steps = min(config["learner"]["arguments"].get("inner_steps", 1), len(by_steps) - 1)
-    values = [value for value in by_steps[steps] if value is not None]
-    name = "MSE" if measure == "mse" else measure
-    return f"{name} {sum(values) / len(values):.4g} after {steps} step{'s' if steps != 1 else ''}, {len(values)} tasks"
+    steps = config["learner"]["arguments"].get("inner_steps", 1)
+    values = [value for value in by_steps[min(steps, len(by_steps) - 1)] if value is not None]  # or only the last
+    policy = measure.startswith("sampled")  # at some rate after the first update
+    name, step = ("return", "update") if policy else ("MSE" if measure == "mse" else measure, "step")
+    plural = "s" if steps != 1 else ""
+    return f"{name} {sum(values) / len(values):.4g} after {steps} {step}{plural}, {len(values)} tasks", len(values)
 
 
 def _finished(folder: Path, choices: Mapping[str, Any]) -> Iterator[tuple[Path, CellResult]]:

@@ -13,9 +13,12 @@ from cavia.json_text import parse
 from cavia.paper.catalogue import find
 from cavia.paper.plan import merged
 from cavia.paper.report.page import write_report
-from cavia.paper.running.cells import Order, read_result, run_cells
+from cavia.paper.running.cells import run_cells
 from cavia.paper.running.display import Display
+from cavia.paper.running.local import LocalWorkers
+from cavia.paper.running.orders import Order, read_result
 from cavia.paper.running.runner import sum_up
+from cavia.paper.running.workers import Workers
 from cavia.paper.schema import CellResult, Result
 from cavia.tensor_file import read_json, read_text, write_json
 
@@ -38,8 +41,10 @@ class Reproduction:
                 raise CaviaError(f"--only: the plan has no experiment {name!r}; {closest(name, known)}")
         return replace(self, orders=[order for order in self.orders if order.experiment in names])
 
-    def run(self, hours: float = math.inf) -> bool:
+    def run(self, hours: float = math.inf, where: Workers | None = None) -> bool:
         """Train and measure what is not finished, for so many hours at most; returns whether all is finished.
+
+        where: the workers, by default `jobs` processes on this machine.
 
         Results of experiments are written as soon as all their cells are there.
         """
@@ -49,7 +54,7 @@ class Reproduction:
         cells = {order.folder(cell): (order, cell) for order in self.orders for cell in order.cells}.values()
         work = [(order, cell) for order, cell in cells if order.remeasure or read_result(order, cell) is None]
         with Display("reproduce", total=len(cells), finished=len(cells) - len(work)) as display:
-            run_cells(work, self.jobs, display, until)
+            run_cells(work, where or LocalWorkers(self.jobs), display, until)
         for result, out in self.results():
             write_json(out / "result.json", result)
         return all(read_result(order, cell) for order, cell in cells)

@@ -14,8 +14,9 @@ import torch
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, Diverged
 from cavia.learners.acting import Updates
+from cavia.learners.base import Learner
 from cavia.learners.saving import describe
-from cavia.paper.experiment import Cell, Experiment, Place, S
+from cavia.paper.experiment import Cell, Data, Experiment, Place, S
 from cavia.paper.schema import CellResult
 from cavia.temporaries import temporary
 from cavia.tensor_file import read_json
@@ -35,10 +36,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     A run that diverges is a result, too. What is trained already, here or in the folder of a neighbouring experiment,
     is not trained again.
     """
-    tasks = experiment.tasks(settings, cell, place.data)
-    with torch.random.fork_rng():
-        torch.manual_seed(cell["seed"])
-        learner = experiment.learner(settings, cell, tasks).to(place.device)
+    learner, tasks = _begun(experiment, settings, cell, place.device, place.data)
     own = experiment.of_a_cell(settings)
     values = fit_settings(experiment, settings, cell)
     arguments = fit_arguments(values)
@@ -64,6 +62,20 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         ],
         **found,
     )
+
+
+def follow_cell(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> None:
+    """Train the cell together with the process that runs it, as another of its ranks."""
+    learner, tasks = _begun(experiment, settings, cell, device, data)
+    fit(learner, tasks, progress=False, **fit_arguments(fit_settings(experiment, settings, cell)))
+
+
+def _begun(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> tuple[Learner, Any]:
+    """The cell's learner with its first weights, and its tasks."""
+    tasks = experiment.tasks(settings, cell, data)
+    with torch.random.fork_rng():
+        torch.manual_seed(cell["seed"])
+        return experiment.learner(settings, cell, tasks).to(device), tasks
 
 
 def fit_settings(experiment: Experiment[S], settings: S, cell: Cell) -> dict[str, Any]:

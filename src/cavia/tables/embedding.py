@@ -31,7 +31,7 @@ def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: 
     tasks, adapted, _ = model.adapt(table, steps)
     if len(tasks) < 3:
         raise CaviaError(f"a plane of contexts needs at least 3 tasks, {table.where} has {len(tasks)}")
-    contexts = adapted.context  # [T, C]
+    contexts = adapted.context[:, : getattr(model.learner.model, "effects", None)]  # [T, C], not how sure they are
     points = plane(contexts)
     if points.shape[1] < 2:
         points = torch.cat([points, torch.zeros(len(points), 1)], 1)

@@ -44,7 +44,7 @@ def fit_mixed(x: np.ndarray, y: np.ndarray, starts: np.ndarray, has_slopes: bool
     left = float(np.mean((y - X @ beta) ** 2)) + 1e-12
     spread, noise = np.eye(width) * left / (2 * max(1, width)), left / 2
     for _ in range(ROUNDS):
-        root = np.linalg.cholesky(spread + 1e-10 * left * np.eye(width))
+        root = square_root(spread, 1e-10)
         inner = np.eye(width) + root.T @ ZZ @ root / noise
         covariance = root @ np.linalg.solve(inner, np.broadcast_to(root.T, ZZ.shape))  # of each task's effects
         # β by generalised least squares: with Vᵢ⁻¹ = (I − Z C Zᵀ / σ²) / σ².
@@ -59,6 +59,15 @@ def fit_mixed(x: np.ndarray, y: np.ndarray, starts: np.ndarray, has_slopes: bool
         error += float(np.einsum("tij,tji->", ZZ, moments))
         spread, noise = moments.mean(0), max(error / len(x), 1e-6 * left)
     return Mixed(beta, spread, noise, slopes)
+
+
+def square_root(matrix: np.ndarray, least: float = 1e-12) -> np.ndarray:
+    """R with R Rᵀ = matrix [q, q], also where rounding has made it a little less than positive semidefinite.
+
+    least: the smallest eigenvalue, of the largest; R can then be inverted.
+    """
+    sizes, directions = np.linalg.eigh((matrix + matrix.T) / 2)
+    return directions * np.sqrt(np.maximum(sizes, max(least * sizes[-1], 1e-300)))
 
 
 def _slopes(x: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from cavia.tables.network import EffectsNet
 from cavia.tasks.batch import TaskBatch
 from cavia.tasks.points import lead, shape, without_padding
 
+MOST_CHANGE = 4.0  # of a logit in one of Newton's steps
 SCALE = 1e-9  # of the precision within a context: distances between contexts are those of their effects
 
 
@@ -124,7 +125,9 @@ class Posterior(Learner):
             curved = torch.einsum("tkoe,tkof,tko->tef", design, design, chance * counts[..., None])
             after = precision + curved - torch.einsum("tke,tkf,tk->tef", mixed, mixed, counts)
             gap = phi.unsqueeze(-1)
-            phi = gap.squeeze(-1) + self._solved(after, slope - precision @ (gap - begin))
+            step = self._solved(after, slope - precision @ (gap - begin))
+            largest = torch.einsum("tkoe,te->tko", design, step).abs().amax((1, 2))  # change of a logit
+            phi = phi + step * (MOST_CHANGE / largest.clamp(min=MOST_CHANGE))[:, None]  # Newton's may leap too far
         return phi, after
 
     def _solved(self, matrix: Tensor, wanted: Tensor) -> Tensor:

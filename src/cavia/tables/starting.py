@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavia.tables.mixed import Mixed, fit_mixed
+from cavia.tables.mixed import Mixed, fit_mixed, square_root
 from cavia.tables.network import EffectsNet
 from cavia.tables.posterior import Posterior
 from cavia.tables.rivals import training_rows
@@ -23,12 +23,17 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
     assert isinstance(network, EffectsNet)
     x, y, starts = training_rows(family, ROWS)
     if learner.loss == "mse":
-        models = [fit_mixed(x, y[:, i], starts) for i in range(y.shape[1])]
-        fixed = torch.tensor(np.stack([model.beta for model in models]))
-        network.begin(fixed.float(), _principal(models, x, network.effects).float())
-        with torch.no_grad():
+        try:
+            models = [fit_mixed(x, y[:, i], starts) for i in range(y.shape[1])]
+            fixed = torch.from_numpy(np.stack([model.beta for model in models])).float()
+            effects = _principal(models, x, network.effects).float()
+        except np.linalg.LinAlgError:  # numbers so large that nothing can be solved: train from any start
+            return
+        if fixed.isfinite().all() and effects.isfinite().all():
+            network.begin(fixed, effects)
             noises = [max(0.5 * math.log(model.noise), math.log(LEAST_NOISE)) for model in models]
-            learner.log_noise.copy_(torch.tensor(noises))
+            with torch.no_grad():
+                learner.log_noise.copy_(torch.tensor(noises))
         return
     fixed = _logistic(torch.from_numpy(x), torch.from_numpy(y), network.outputs)
     intercepts = torch.zeros(min(network.effects, network.outputs), network.outputs, 1 + network.inputs)
@@ -41,8 +46,7 @@ def _principal(models: list[Mixed], x: np.ndarray, count: int) -> Tensor:
     found: list[tuple[float, int, np.ndarray]] = []
     for output, model in enumerate(models):
         Z = np.concatenate([np.ones((len(x), 1)), x[:, model.slopes]], 1)
-        gram = Z.T @ Z / len(Z) + 1e-9 * np.eye(Z.shape[1])
-        root = np.linalg.cholesky(gram)  # |rootᵀ b|² is the mean square of what effects b do to predictions
+        root = square_root(Z.T @ Z / len(Z))  # |rootᵀ b|² is the mean square of what effects b do to predictions
         sizes, directions = np.linalg.eigh(root.T @ model.spread @ root)
         for size, direction in zip(sizes, directions.T, strict=True):
             line = np.zeros(1 + x.shape[1])

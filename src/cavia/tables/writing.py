@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +32,25 @@ def write_predictions(path: Path, table: Table, predictions: Mapping[str, list[A
     predictions: target → its predictions, or a band with the columns "low" and "high". Of one target the column is
                  "prediction", of more "prediction_<target>".
     """
+    added = prediction_columns(predictions, table, table.where)
+    columns = [[_kept(value) for value in values.tolist()] for values in table.values()]
+    columns += [[_shown(value) for value in values] for values in added.values()]
+    write_atomically(path, csv_bytes([*table, *added], zip(*columns, strict=True)))
+
+
+def prediction_columns(
+    predictions: Mapping[str, list[Any] | Band], taken: Container[str], where: str
+) -> dict[str, list[Any]]:
+    """The columns that predictions become, by name; an error if `where` has one of that name already."""
     added: dict[str, list[Any]] = {}
     for target, found in predictions.items():
         ending = "" if len(predictions) == 1 else f"_{target}"
         parts = found._asdict() if isinstance(found, Band) else {PREDICTION: found}
         added |= {f"{name}{ending}": values for name, values in parts.items()}
-    names = list(added)
-    for name in names:
-        if name in table:
-            raise CaviaError(f"{table.where} has a column {name!r} already; rename it")
-    columns = [[_kept(value) for value in values.tolist()] for values in table.values()]
-    columns += [[_shown(value) for value in values] for values in added.values()]
-    write_atomically(path, csv_bytes([*table, *names], zip(*columns, strict=True)))
+    for name in added:
+        if name in taken:
+            raise CaviaError(f"{where} has a column {name!r} already; rename it")
+    return added
 
 
 class _Lines(list[str]):

@@ -13,6 +13,7 @@ from cavia.tasks.batch import TaskBatch
 from cavia.training.batches import TaskBlock
 from cavia.training.eligible import is_worth_compiling, require_linear_layers
 from cavia.training.outer import Length, Metrics, Moment, Outer, OuterStep
+from cavia.training.ranks import Ranks
 from cavia.training.several import Steps
 from cavia.training.step import MetaStep
 
@@ -97,6 +98,11 @@ class AdamStep(OuterStep):
     @property
     def loops(self) -> bool:
         return self.steps.loops
+
+    def spread(self, ranks: Ranks) -> bool:
+        self.step.ranks = ranks
+        self.steps.loops = self.steps.loops and ranks.alone  # in a loop nobody could be asked between steps
+        return True
 
     def __call__(self, batch: TaskBatch) -> Metrics:
         """One step at the rate as it is."""

@@ -11,6 +11,7 @@ from cavia.errors import require_at_least
 from cavia.evaluation.evaluate import device_of, evaluate
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch, TaskFamily
+from cavia.tasks.share import Share
 from cavia.training.feed import Feed, Scored, Sizes, Validation, describe_source
 from cavia.training.outer import Metrics
 
@@ -19,21 +20,29 @@ POINTS_AHEAD, MOST_AHEAD = 50_000, 100  # points and batches of a block at most:
 
 @dataclass(frozen=True)
 class TaskBlock:
-    """Some batches drawn together: count · T tasks, T of each batch."""
+    """Some batches drawn together: count · T tasks, T of each batch.
+
+    share: the tasks of each batch that are ours, if others have the rest.
+    """
 
     tasks: TaskBatch
     count: int
     metrics: Metrics = field(default_factory=dict)
+    share: Share | None = None
 
     def __getitem__(self, number: int) -> TaskBatch:
-        """One of the batches."""
+        """One of the batches, or our share of it."""
+        whole = self._whole(number)
+        return whole if self.share is None else whole.part(self.share.start, self.share.stop)
+
+    def fault(self, number: int) -> str | None:
+        return self._whole(number).fault()
+
+    def _whole(self, number: int) -> TaskBatch:
         if self.count == 1:
             return self.tasks
         size = len(self.tasks) // self.count
         return self.tasks.part(number * size, (number + 1) * size)
-
-    def fault(self, number: int) -> str | None:
-        return self[number].fault()
 
 
 class TaskFeed(Feed):
@@ -86,7 +95,7 @@ class TaskFeed(Feed):
         choice = 0 if len(counts) == 1 else int(torch.randint(len(counts), (), generator=self.generator))
         tasks = self.sizes.tasks_per_batch * self.ahead
         batch = self.family.sample(tasks, counts[choice], self.sizes.query, self.generator)
-        return TaskBlock(batch.to(self.device), self.ahead)
+        return TaskBlock(batch.to(self.device), self.ahead, share=self.share)
 
     def validate(self) -> Scored:
         results = [

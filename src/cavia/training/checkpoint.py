@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from torch import Tensor
 
@@ -28,6 +28,9 @@ from cavia.tensor_file import (
     write_tensors,
 )
 from cavia.training.outer import outer_of
+from cavia.training.ranks import Packed
+
+Groups: TypeAlias = dict[str, dict[str, Tensor]]  # "learner", "generator", …: name → tensor of each
 
 IN_CONFIG = {"iterations": int, "batches_ahead": int, "learner": dict, "commits": Sequence[str], "outer": str}
 
@@ -124,10 +127,9 @@ class RunFolder:
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
-            difference = _difference(there, _known_by(there, config))
-            if difference:
+            if found := difference(there, _known_by(there, config)):
                 raise CaviaError(
-                    f"{self.config}: the folder holds a run of another configuration: {difference}; use another folder"
+                    f"{self.config}: the folder holds a run of another configuration: {found}; use another folder"
                 )
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
         write_json(self.config, config)
@@ -143,16 +145,14 @@ class RunFolder:
         description = {name: value for name, value in vars(state).items() if name != "best"}
         write_tensors(self.checkpoint, tensors, description)
 
-    def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
+    def packed(self) -> Packed | None:
+        """The checkpoint as it is in its file, or None if there is none yet."""
+        return read_tensors(self.checkpoint) if self.checkpoint.exists() else None
+
+    def load(self) -> tuple[TrainingState, Groups] | None:
         """What `save` was given, or None if there is no checkpoint yet. A group without tensors is not among them."""
-        if not self.checkpoint.exists():
-            return None
-        tensors, description = read_tensors(self.checkpoint)
-        groups: dict[str, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            group, _, rest = name.partition("/")
-            groups.setdefault(group, {})[rest] = value
-        return _state(description, groups.pop("best", {}), self.checkpoint), groups
+        found = self.packed()
+        return None if found is None else unpacked(found, self.checkpoint)
 
     def forget_metrics_after(self, iteration: int) -> None:
         """Drop the lines that a killed run wrote after its last checkpoint, and a half-written one."""
@@ -190,6 +190,16 @@ class RunFolder:
             raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
 
 
+def unpacked(found: Packed, where: Path) -> tuple[TrainingState, Groups]:
+    """What a checkpoint holds: what `RunFolder.save` was given."""
+    tensors, description = found
+    groups: Groups = {}
+    for name, value in tensors.items():
+        group, _, rest = name.partition("/")
+        groups.setdefault(group, {})[rest] = value
+    return _state(description, groups.pop("best", {}), where), groups
+
+
 def _known_by(there: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without what earlier versions did not write: which loss it was, if it had no name."""
     if "loss_code" in there.get("learner", {}) or "loss_code" not in config.get("learner", {}):
@@ -220,10 +230,10 @@ def _where(name: str, kinds: Mapping[str, Any]) -> str:
     return "missing" if name in kinds else "not known"
 
 
-def _difference(there: Any, here: Any, name: str = "") -> str | None:
+def difference(there: Any, here: Any, name: str = "", places: tuple[str, str] = ("there", "here")) -> str | None:
     """The first setting in which two configurations differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
         names = sorted(there.keys() | here.keys(), key=lambda name: (name != "outer", name))  # what decides the others
-        differences = (_difference(there.get(name), here.get(name), name) for name in names)
+        differences = (difference(there.get(name), here.get(name), name, places) for name in names)
         return next(filter(None, differences), None)
-    return None if there == here else f"{name} is {there!r} there and {here!r} here"
+    return None if there == here else f"{name} is {there!r} {places[0]} and {here!r} {places[1]}"

@@ -20,13 +20,13 @@ def is_worth_compiling(learner: Learner) -> bool:
             f"the meta-step runs uncompiled: {why}; Adam(compile=True) compiles it all the same", stacklevel=3
         )
         return False
-    return drawback(learner) is None
+    return drawback(learner) is None and not learner.draws  # compiled, other numbers would be drawn
 
 
 def require_linear_layers(learner: Learner) -> None:
     """Raise unless products in bf16 are known to serve: on real pictures the gradient of convolutions was 30 % off."""
     use = 'use precision="float32"'
-    if isinstance(learner, GaussNewton):
+    if isinstance(learner, GaussNewton) or getattr(learner, "optimiser", "") == "gauss_newton":
         raise CaviaError(f"GaussNewton solves linear systems, for which bf16 is too coarse; {use}")
     unfit = next((module for module in learner.modules() if isinstance(module, _ConvNd | RNNBase | _NormBase)), None)
     if unfit is not None:

@@ -11,7 +11,9 @@ from cavia.errors import CaviaError, require_at_least
 from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.tasks.batch import seeded_generator
+from cavia.tasks.share import Share
 from cavia.training.outer import Block, Metrics
+from cavia.training.ranks import ALONE, Ranks
 
 
 @checked
@@ -93,12 +95,15 @@ class Feed(ABC):
     """The batches of a run, one after the other, and its validation.
 
     gives:      the class of the batches.
+    share:      of each batch, if other ranks have the rest; every rank draws the numbers of the whole batch.
     may_draw:   whether the source may draw from PyTorch's own generator, not only from the one that it is given.
     waits:      whether time passes that no core of ours works, so that a run's time is that of the clock on the wall.
     line_every: iterations between lines of metrics.
     """
 
     gives: ClassVar[type]
+    ranks: Ranks = ALONE
+    share: Share | None = None
     may_draw: bool = True
     waits: bool
     line_every: int
@@ -113,6 +118,11 @@ class Feed(ABC):
 
     def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most begin and go on alike
         """Draw as the run that goes on did, by its config.json; None: as is best."""
+
+    def spread(self, ranks: Ranks) -> None:
+        """Give this rank its share of each batch."""
+        if not ranks.alone:
+            self.ranks, self.share = ranks, ranks.share(self.sizes.tasks_per_batch)
 
     @abstractmethod
     def as_config(self) -> dict[str, Any]:

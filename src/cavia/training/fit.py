@@ -9,6 +9,7 @@ from typing import Any
 from cavia.allocator import keep_freed_memory
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.evaluation.evaluate import device_of
 from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.compiled import CompiledLearner
@@ -24,9 +25,12 @@ from cavia.training.interrupt import stop_requests
 from cavia.training.kernel import recorded_kernel
 from cavia.training.outer import Length, Outer
 from cavia.training.progress import Show, showing
+from cavia.training.ranks import joined
 from cavia.training.run import FitResult, Run, claim, training
 from cavia.training.simulated import EpisodeFeed
 from cavia.training.trpo import TRPO
+
+ECHO = 2.0  # seconds in which ranks hear one Ctrl-C twice: from the terminal, and from torchrun
 
 
 @checked
@@ -80,18 +84,29 @@ def fit(
     folder = run_dir if isinstance(run_dir, RunFolder | None) else RunFolder(run_dir)
     keep_freed_memory()
     with ExitStack() as stack:
+        ranks = stack.enter_context(joined(device_of(learner)))
+        if not ranks.is_first:  # which has it
+            folder, progress = None, False
         if folder:
             stack.enter_context(folder.lock())
-        stop = stack.enter_context(stop_requests())
+        stop = stack.enter_context(stop_requests(0.0 if ranks.alone else ECHO))
+        begun = ranks.from_first(lambda: folder.recorded() if folder else None)
         kernel = stack.enter_context(recorded_kernel(outer.has_kernel(learner), folder))
-        feed.begin(folder.recorded() if folder else None)
-        if folder:
+        feed.begin(begun)
+
+        def config() -> dict[str, Any]:
             about = {"learner": describe(learner), "iterations": iterations, **kernel}
-            claim(folder, about | feed.as_config() | outer.as_config())
+            return about | feed.as_config() | outer.as_config()
+
+        ranks.require_same(lambda: config() | {"minutes": minutes})
+        if folder:
+            claim(folder, config())
         stack.enter_context(training(learner))
         step = outer.step(learner, Length(iterations, minutes))
+        if step.spread(ranks):
+            feed.spread(ranks)
         seconds = math.inf if minutes is None else 60 * minutes
-        run = Run(learner, feed, step, iterations, seconds, outer.cooldown, folder, OwnRandomNumbers(seed))
+        run = Run(learner, feed, step, iterations, seconds, outer.cooldown, folder, OwnRandomNumbers(seed), ranks)
         run.resume()
         title = f"{type(learner).__name__} on {type(source).__name__}"
         show = stack.enter_context(showing(progress, title))

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,11 +12,14 @@ class StopRequest:
     """Whether somebody has asked the run to stop."""
 
     made = False
+    at = 0.0  # by time.monotonic()
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(deaf_for: float = 0.0) -> Iterator[StopRequest]:
     """Collect requests to stop; a second one interrupts at once. Other threads than the main one get none.
+
+    deaf_for: so many seconds after the first, another is taken for the same one, heard twice.
 
     A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored; so does one that
     was not set up from Python, since nobody could put it back.
@@ -26,9 +30,10 @@ def stop_requests() -> Iterator[StopRequest]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if request.made:
+        if not request.made:
+            request.made, request.at = True, time.monotonic()
+        elif time.monotonic() >= request.at + deaf_for:
             raise KeyboardInterrupt
-        request.made = True
 
     heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, ask) for number in heard}

@@ -11,6 +11,7 @@ from cavia.building import Built
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
+from cavia.training.ranks import Ranks
 
 Metrics: TypeAlias = dict[str, float]  # by name, as metrics.jsonl has them
 
@@ -66,6 +67,13 @@ class OuterStep(ABC):
     def take(self, block: Block, start: int, moments: Sequence[Moment]) -> list[Metrics]:
         """A step on each batch of the block from `start` on, one for each moment."""
         return [self(block[number]) for number, _ in enumerate(moments, start)]
+
+    def spread(self, ranks: Ranks) -> bool:
+        """Take the steps together with other ranks, each on its share of a batch, if they can be taken so.
+
+        If not, every rank takes them on the whole batch, which is right, but no faster.
+        """
+        return False
 
     def now(self) -> Metrics:
         """What a line of metrics says besides the means over its steps."""

@@ -241,6 +241,7 @@ class PolicyJacobian(Jacobian):
         policy = learner.model
         return (
             type(learner) in (CAVIA, MAML)
+            and learner.optimiser == "gradient"
             and type(policy) in HEADS
             and learner.loss == policy.loss
             and type(policy.mlp) is MLP

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cavia.errors import CaviaError, Diverged, Interrupted
@@ -15,11 +16,14 @@ from cavia.kinds import checked
 from cavia.learners.base import Learner
 from cavia.learners.rebuilding import check_fits
 from cavia.randomness import OwnRandomNumbers, may_draw
-from cavia.training.checkpoint import RunFolder, TrainingState
+from cavia.tasks.batch import seeded_generator
+from cavia.training.agreement import Agreement
+from cavia.training.checkpoint import RunFolder, TrainingState, unpacked
 from cavia.training.feed import Feed
 from cavia.training.interrupt import StopRequest
 from cavia.training.outer import Metrics, Moment, OuterStep
 from cavia.training.progress import Clock, Show
+from cavia.training.ranks import ALONE, Ranks
 
 CHECKPOINT_AFTER = 150.0  # seconds: what a crash costs at most, and the validation after it
 MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit are taken at once
@@ -44,6 +48,7 @@ class Run:
     seconds:  after which the run ends, by its clock.
     cooldown: share of the run, at its end, that a longer run does not go on from.
     random:   PyTorch's own random numbers for this run.
+    ranks:    that train it together; only the first has a folder, and validates.
     """
 
     at_once: int = 1  # steps in a call
@@ -58,15 +63,16 @@ class Run:
         cooldown: float = 0.0,
         folder: RunFolder | None = None,
         random: OwnRandomNumbers | None = None,
+        ranks: Ranks = ALONE,
     ):
         self.learner, self.feed, self.step = learner, feed, step
         self.iterations, self.seconds, self.cooldown = iterations, seconds, cooldown
         self.folder, self.state = folder, TrainingState()
         self._saved = time.monotonic()
-        self.random = random or OwnRandomNumbers(0)
+        self.random, self.ranks = random or OwnRandomNumbers(0), ranks
         # Runs that draw nothing from PyTorch's generator need not wait for each other.
-        draws = may_draw(learner) or callable(learner.loss) or feed.may_draw
-        self._turn: Callable[[], AbstractContextManager[None]] = self.random.turn if draws else nullcontext
+        self._draws = may_draw(learner) or callable(learner.loss) or feed.may_draw
+        self._turn: Callable[[], AbstractContextManager[None]] = self.random.turn if self._draws else nullcontext
 
     @property
     def share(self) -> float:
@@ -77,17 +83,18 @@ class Run:
         """All iterations that are left."""
         state, feed = self.state, self.feed
         clock = Clock(state.seconds, waits=feed.waits)
+        agreed = Agreement(self.ranks, clock, state.seconds, feed, stop)
         while self.share < 1:
             self._keep_before_cooldown()
             with self._turn():
                 metrics = self._steps()
-            state.seconds = clock.seconds()
+            state.seconds = agreed.seconds(state.iteration)
             is_due = state.iteration % feed.validation.every == 0 or self.share >= 1
             if is_due or state.iteration % feed.line_every == 0:
                 line = self._line()
                 if is_due:
                     line |= self._validate()
-                    state.seconds = clock.seconds()
+                    state.seconds = agreed.seconds(state.iteration, now=True)
                 line["seconds"] = round(state.seconds, 3)
                 log(line)
                 if self.folder:
@@ -98,7 +105,7 @@ class Run:
                 self.checkpoint()
             if clock.time_to_show() or self.share >= 1:
                 show(clock.progress(state.iteration, self.iterations, metrics, state.score, self.share))
-            if stop.made and self.share < 1:
+            if agreed.stops and self.share < 1:
                 raise Interrupted(self._stopped())
 
     def _steps(self) -> Metrics:
@@ -113,9 +120,10 @@ class Run:
         late = state.seconds / self.seconds
         numbers = range(state.iteration, state.iteration + count)
         begin = time.perf_counter()
-        taken = self.step.take(block, first, [Moment(n, max(n / self.iterations, late)) for n in numbers])
+        with self._own_numbers():
+            taken = self.step.take(block, first, [Moment(n, max(n / self.iterations, late)) for n in numbers])
         feed.used += count
-        is_quick = self.step.loops and time.perf_counter() - begin < MOMENT
+        is_quick = self.step.loops and self.ranks.alone and time.perf_counter() - begin < MOMENT
         self.at_once = min(2 * self.at_once, block.count) if is_quick else max(1, self.at_once // 2)
         for metrics in taken:
             state.iteration += 1
@@ -147,13 +155,33 @@ class Run:
         if not self.feed.validation.tasks:
             return {}
         state, best = self.state, self.state.best_score
+        if not self.ranks.is_first:
+            self._draw_as_first()
+            return {}
         with self._turn():
             scored = self.feed.validate()
+        self._draw_as_first()
         state.score = score = scored.score
         if best is None or math.isnan(best) or (score > best if scored.higher_is_better else score < best):
             state.best_score, state.best_iteration = score, state.iteration
             state.best = {name: value.clone() for name, value in self.learner.state_dict().items()}
         return {**scored.metrics, "validation": score}
+
+    def _draw_as_first(self) -> None:
+        """Go on from the first rank's random numbers, after it alone has drawn some."""
+        if self._draws:
+            self.ranks.copy_from_first([self.random.state["cpu"]])
+
+    @contextmanager
+    def _own_numbers(self) -> Iterator[None]:
+        """Inside, each rank that has a share of the tasks draws other numbers, which depend on nothing else."""
+        if self.feed.share is None or not self._draws:
+            yield
+            return
+        own = seeded_generator(self.feed.seed, f"rank {self.ranks.number} at {self.state.iteration}")
+        with torch.random.fork_rng():
+            torch.manual_seed(own.initial_seed())
+            yield
 
     def checkpoint(self) -> None:
         """Write all that a resumed run needs, if there is a folder."""
@@ -171,19 +199,22 @@ class Run:
 
     def resume(self) -> None:
         """Go on from the checkpoint in the run folder, if there is one."""
-        if self.folder is None:
-            return
-        if found := self.folder.load():
-            self.state, groups = found
+        found = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
+        if found is not None:
+            where = self.folder.checkpoint if self.folder else Path("the checkpoint")
+            self.state, groups = unpacked(found, where)
             try:
-                self._restore(groups, self.folder.checkpoint)
+                self._restore(groups, where)
             except CaviaError:
                 raise
             except Exception as error:  # of an outer step or an environment, which may be anybody's
                 why = str(error).strip().splitlines()
                 problem = why[-1].strip() if why else type(error).__name__
-                raise CaviaError(f"{self.folder.checkpoint} does not fit this learner: {problem}") from error
-        self.folder.forget_metrics_after(self.state.iteration)
+                raise CaviaError(f"{where} does not fit this learner: {problem}") from error
+        else:
+            self.ranks.copy_from_first(self.learner.state_dict().values())
+        if self.folder:
+            self.folder.forget_metrics_after(self.state.iteration)
 
     def _restore(self, groups: dict[str, dict[str, Tensor]], where: Path) -> None:
         """Put everything where it was when the checkpoint was written, if all of it fits."""
@@ -212,9 +243,11 @@ class Run:
         state = self.state
         if state.best:
             self.learner.load_state_dict(state.best)
+        self.ranks.copy_from_first(self.learner.state_dict().values())
         if self.folder:
             self.learner.save(self.folder.model)
-        return FitResult(state.iteration, state.loss, state.best_score, state.best_iteration, state.seconds)
+        best = self.ranks.from_first(lambda: (state.best_score, state.best_iteration))
+        return FitResult(state.iteration, state.loss, *best, state.seconds)
 
     def _keep_before_cooldown(self) -> None:
         """Keep a checkpoint of the moment at which steps begin to shrink."""
@@ -227,7 +260,9 @@ class Run:
     def _stopped(self) -> str:
         """Write a checkpoint, and say where the run was stopped."""
         self.checkpoint()
-        where = "without a run_dir it cannot go on" if self.folder is None else "run the same again to go on"
+        self.ranks.wait()  # for the checkpoint: whoever starts ranks ends all when one has ended
+        can_go_on = self.ranks.from_first(lambda: self.folder is not None)
+        where = "run the same again to go on" if can_go_on else "without a run_dir it cannot go on"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
     def _who(self) -> str:

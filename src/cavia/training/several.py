@@ -23,7 +23,8 @@ class Steps:
         self.step, self.may_fail = step, may_fail
         # On a GPU a loop would wait for the end of each step, to see whether to go on.
         on_cpu = step.first_moment.device.type == "cpu"
-        self.loops = step.compiled and on_cpu and step.chunk is None and step.observer is None
+        goes_on = step.observer is None and step.counter is None  # nothing is done between steps
+        self.loops = step.compiled and on_cpu and step.chunk is None and goes_on
         self._loops: dict[int, Loop] = {}  # by the number of batches in a block
 
     def __call__(self, block: TaskBlock, start: int, rates: Sequence[float]) -> Tensor:

@@ -15,6 +15,7 @@ from cavia.evaluation.evaluate import device_of, evaluating
 from cavia.learners.acting import MetaBatch, Stage, Updates, adapt_in, check_fits
 from cavia.learners.gradient import GradientLearner
 from cavia.tasks.batch import seeded_generator
+from cavia.tasks.share import Share
 from cavia.training.feed import Feed, Scored, Sizes, Validation, describe_source
 from cavia.training.outer import Metrics
 
@@ -85,9 +86,11 @@ class EpisodeFeed(Feed):
         }
 
     def draw(self) -> EpisodeBlock:
-        stages = self._stages(self.sizes.tasks_per_batch, self.sizes.query, self.generator, "train")
+        stages = self._stages(self.sizes.tasks_per_batch, self.sizes.query, self.generator, "train", self.share)
         batch = MetaBatch([stage.points for stage in stages[:-1]], stages[-1].points)
-        return EpisodeBlock(batch, {"return_before": _return(stages[0]), "return_after": _return(stages[-1])})
+        returns = torch.tensor([_return(stages[0]), _return(stages[-1])], dtype=torch.float64)
+        before, after = self.ranks.mean(returns, len(batch)).tolist()
+        return EpisodeBlock(batch, {"return_before": before, "return_after": after})
 
     def validate(self) -> Scored:
         with evaluating(self.learner):
@@ -95,11 +98,21 @@ class EpisodeFeed(Feed):
             stages = self._stages(self.validation.tasks, self.validation.query, generator, "val")
         return Scored(_return(stages[-1]), True, {"validation_before": _return(stages[0])})
 
-    def _stages(self, tasks: int, query: int, generator: torch.Generator, split: str) -> list[Stage]:
-        """New tasks before each inner step and after the last."""
+    def _stages(
+        self, tasks: int, query: int, generator: torch.Generator, split: str, share: Share | None = None
+    ) -> list[Stage]:
+        """New tasks, or our share of them, before each inner step and after the last."""
         drawn = self.env.sample_tasks(tasks, generator, split).to(device_of(self.learner))
         return adapt_in(
-            self.learner, self.env, drawn, self.rollouts, self.learner.inner_steps, generator, self.updates, query
+            self.learner,
+            self.env,
+            drawn,
+            self.rollouts,
+            self.learner.inner_steps,
+            generator,
+            self.updates,
+            query,
+            share,
         )
 
     def source_state(self) -> dict[str, Tensor]:

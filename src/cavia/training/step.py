@@ -12,6 +12,7 @@ from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 from cavia.models.base import NormedModel
 from cavia.tasks.batch import TaskBatch
+from cavia.training.ranks import ALONE, Ranks
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 
@@ -26,6 +27,8 @@ class MetaStep:
     chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
     precision: of the matrix products in the gradient, "float32" or "bf16"; weights and Adam stay as they are.
 
+    `ranks` are those that take the step together, each on its share of the batch.
+
     Adam is written out so that the whole step compiles into one graph, which is what is fast.
     """
 
@@ -39,7 +42,9 @@ class MetaStep:
         precision: str = "float32",
     ):
         self.learner, self.precision = learner, precision
+        self.ranks: Ranks = ALONE
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
+        self.counter: Tensor | None = getattr(learner, "outer_steps", None)  # of learners whose loss changes with it
         self.clip, self.chunk = clip, chunk
         # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
@@ -92,19 +97,26 @@ class MetaStep:
             loss = self._step(batch)
             if self.observer is not None:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
+                for statistics in () if self.ranks.alone else self.observer.buffers():
+                    statistics.copy_(self.ranks.mean(statistics.flatten(), len(batch)).view_as(statistics))
+            if self.counter is not None:
+                self.counter.add_(1)
             return loss
 
     def _step(self, batch: TaskBatch) -> Tensor:
-        if self.chunk is None or self.chunk >= len(batch):
+        if self.ranks.alone and (self.chunk is None or self.chunk >= len(batch)):
             return self._whole(batch)
-        total, loss = torch.zeros_like(self.first_moment), self.first_moment.new_zeros(())
-        for part in batch.split(self.chunk):
+        found = self.first_moment.new_zeros(len(self.first_moment) + 1)  # the gradient, and the loss last
+        total, loss = found[:-1], found[-1]
+        for part in batch.split(self.chunk or len(batch)):
             gradient, part_loss = self._gradient(part)
             share = len(part) / len(batch)
             total += share * gradient
             loss += share * part_loss
+        found = self.ranks.mean(found, len(batch))
+        total, loss = found[:-1], found[-1]
         self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
-        return loss
+        return loss.clone()
 
     def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         """The meta-gradient ∇θ of the mean loss over tasks, one vector [P], and that loss."""

@@ -15,6 +15,7 @@ from cavia.learners.losses import mean_over_points
 from cavia.training.jacobian import AutogradJacobian, Jacobian
 from cavia.training.outer import OuterStep
 from cavia.training.policy_jacobian import PolicyJacobian
+from cavia.training.ranks import ALONE, Ranks
 
 
 class PolicyStep(OuterStep):
@@ -26,10 +27,15 @@ class PolicyStep(OuterStep):
 
     def __init__(self, learner: Learner, closed_form: bool = True):
         self.learner, self.policy = learner, policy_of(learner)
+        self.ranks: Ranks = ALONE
         self.parameters = [value for value in learner.parameters() if value.requires_grad]
         self.jacobian: type[Jacobian] = AutogradJacobian
         if closed_form and PolicyJacobian.applies_to(learner):
             self.jacobian = PolicyJacobian
+
+    def spread(self, ranks: Ranks) -> bool:
+        self.ranks = ranks
+        return True
 
     def parts(self, batch: MetaBatch, chunk: int | None) -> list[MetaBatch]:
         """The batch, at most `chunk` tasks at a time."""
@@ -69,7 +75,7 @@ class PolicyStep(OuterStep):
             loss += share.item()
             if kept is not None:
                 kept.append(jacobian)
-        return total, loss, found
+        return self.ranks.mean(total, count(parts)), self._mean_of_all(loss, parts), found
 
     @torch.no_grad()
     def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:
@@ -79,7 +85,7 @@ class PolicyStep(OuterStep):
             self.surrogate(one, before, part.query).sum().item()
             for one, before, part in zip(new, old, parts, strict=True)
         )
-        return loss / count(parts), self.kl(parts, old, new)
+        return self._mean_of_all(loss / count(parts), parts), self.kl(parts, old, new)
 
     @torch.no_grad()
     def kl(self, parts: Sequence[MetaBatch], old: Sequence[Tensor], new: Sequence[Tensor]) -> float:
@@ -91,10 +97,14 @@ class PolicyStep(OuterStep):
         """The mean entropy of the policies, over all tasks."""
         return self._mean(parts, (self.policy.entropy(one) for one in predictions))
 
-    @staticmethod
-    def _mean(parts: Sequence[MetaBatch], values: Iterable[Tensor]) -> float:
+    def _mean(self, parts: Sequence[MetaBatch], values: Iterable[Tensor]) -> float:
         pairs = zip(values, parts, strict=True)
-        return sum(mean_over_points(one, part.query.mask).sum().item() for one, part in pairs) / count(parts)
+        total = sum(mean_over_points(one, part.query.mask).sum().item() for one, part in pairs)
+        return self._mean_of_all(total / count(parts), parts)
+
+    def _mean_of_all(self, mean: float, parts: Sequence[MetaBatch]) -> float:
+        """The mean over the tasks of all ranks, from that over ours."""
+        return self.ranks.mean(torch.tensor([mean], dtype=torch.float64), count(parts)).item()
 
 
 def flat(values: Iterable[Tensor]) -> Tensor:

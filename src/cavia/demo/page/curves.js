@@ -27,7 +27,7 @@ export class CurvesPanel {
     this.errors = new Plot(this.parts.errors, {
       x: [-0.5, about.most_steps + 0.5], y: [0.1, 1], log: true, xTicks: [0, 2, 4, 6, 8, 10], yTicks: [0.1, 1], xLabel: "gradient steps",
       yLabel: "MSE", label: "Error at the points after each number of steps", layers: ["now", "dots"],
-      draw: () => this.drawErrors(), margin: { top: 8 },
+      draw: () => this.drawErrors(), margin: { top: 8, left: 60 },
     });
     this.paths = about.models.map((model, index) => {
       const path = svg("path", { class: `curve ${LOOKS[index]}`, "data-model": model.label });

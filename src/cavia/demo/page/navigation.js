@@ -1,6 +1,7 @@
 // A goal that only the rewards tell of: the paths of a policy before and after each update.
 
 import { ask, latest } from "./api.js";
+import { drawBars } from "./bars.js";
 import { calm, legendEntry, partsOf, Plot, shown, svg } from "./drawing.js";
 
 const ROOM = 0.75; // of the map, along each axis, from the start
@@ -21,8 +22,8 @@ export class NavigationPanel {
       layers: ["square", "episodes", "paths", "goal"], draw: () => this.draw(),
     });
     this.returns = new Plot(this.parts.returns, {
-      x: [-0.5, about.most_updates + 0.5], y: [-60, 0], xTicks: Array.from({ length: about.most_updates + 1 }, (_, i) => i),
-      yTicks: [-60, -30, 0], xLabel: "updates", yLabel: "return", layers: ["now", "bars"], margin: { top: 8 },
+      x: [-0.5, about.most_updates + 0.5], y: [-80, 0], xTicks: Array.from({ length: about.most_updates + 1 }, (_, i) => i),
+      yTicks: [-80, -40, 0], xLabel: "updates", yLabel: "return", layers: ["now", "bars"], margin: { top: 8, left: 56 },
       label: "Return after each number of updates", draw: () => this.draw(),
     });
     this.refresh = latest(() => this.walk());
@@ -83,6 +84,8 @@ export class NavigationPanel {
       return [path, end];
     }));
     this.drawReturns(stages, updates);
+    const contexts = stages.map((stage) => stage.context).filter(Boolean);
+    if (contexts.length) drawBars(this.parts.bars, contexts[updates], Math.max(0.1, ...contexts.flat().map(Math.abs)));
     this.parts.legend.replaceChildren(...stages.slice(0, updates + 1).map((_, index) =>
       legendEntry(`way way-${index}`, index ? `after update ${index}` : "before any update")),
       legendEntry("episode", `episodes that ${updates < this.about.most_updates ? "the next update learns from" : "the last policy tries"}`));
@@ -93,14 +96,14 @@ export class NavigationPanel {
 
   drawReturns(stages, updates) {
     const lowest = Math.min(-20, ...stages.map((stage) => stage.return));
-    const low = Math.ceil(-lowest / 20) * -20;
+    const low = Math.ceil((-1.2 * lowest) / 20) * -20; // with room for a number below the longest bar
     Object.assign(this.returns, { y: [low, 0], yTicks: [low, low / 2, 0] });
     this.returns.axes();
     const { returns } = this;
     this.returns.layers.bars.replaceChildren(...stages.flatMap((stage, index) => {
       const [x, y] = [returns.toX(index), returns.toY(stage.return)];
       const look = `fill way-${index}${index > updates ? " later" : ""}`;
-      const label = { x, y: Math.min(y + 14, returns.toY(low) - 3), "text-anchor": "middle" };
+      const label = { x, y: y + 14, "text-anchor": "middle" };
       return [
         svg("rect", { x: x - 14, width: 28, y: returns.toY(0), height: Math.max(2, y - returns.toY(0)), class: look }),
         svg("text", label, shown(stage.return, 1)),

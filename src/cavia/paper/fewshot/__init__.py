@@ -4,7 +4,8 @@ from functools import partial
 from typing import Any
 
 from cavia.paper.experiment import Experiment
-from cavia.paper.fewshot import summary, training
+from cavia.paper.fewshot import embeddings, summary, systems, training
+from cavia.paper.fewshot.embeddings import UNTRAINED, EmbeddingsSettings
 from cavia.paper.fewshot.training import FewShotSettings
 from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
 
@@ -17,6 +18,19 @@ QUICK: dict[str, Any] = {
     "test_tasks": 100,
 }
 ON_OMNIGLOT: dict[str, Any] = {"image": OMNIGLOT.size, "queries": 5}
+EQUAL_TIME: dict[str, Any] = {
+    **ON_OMNIGLOT,
+    "methods": tuple(systems.TRIED),
+    "shots": (1,),
+    "iterations": 1_000_000,
+    "minutes": 15.0,
+    "tasks_per_batch": 16,
+    "cooldown": 0.3,
+    "lr_decay": 1.0,
+    "every": 200,
+    "chunk": 16,
+}
+QUICK_METHODS: dict[str, Any] = {"minutes": 1.0, "every": 50, "validation_tasks": 20, "test_tasks": 100}
 COMMON: dict[str, Any] = {
     "cells": training.cells,
     "learner": training.learner,
@@ -64,5 +78,36 @@ EXPERIMENTS = (
         tasks=partial(training.tasks, OMNIGLOT),
         summarise=summary.omniglot_summary,
         **COMMON,
+    ),
+    Experiment(
+        id="omniglot_methods",
+        title="Few-shot classification: every method on Omniglot",
+        reproduces="beyond the paper: every system that it names, for the same time",
+        sets={
+            "quick": FewShotSettings(**EQUAL_TIME | QUICK_METHODS),
+            "full": FewShotSettings(**EQUAL_TIME),
+        },
+        minutes={"quick": 20, "full": 200},
+        tasks=partial(training.tasks, OMNIGLOT),
+        summarise=systems.summarise,
+        **COMMON | {"cells": systems.cells},
+    ),
+    Experiment(
+        id="embeddings",
+        title="Few-shot classification: LEO and CAVIA on the same embeddings",
+        reproduces="beyond the paper: adaptation on embeddings of Mini-ImageNet that our ProtoNets network learned",
+        sets={
+            "quick": EmbeddingsSettings(
+                iterations=200, network=UNTRAINED, every=100, validation_tasks=20, test_tasks=100
+            ),
+            "full": EmbeddingsSettings(),
+        },
+        minutes={"quick": 10, "full": 200},
+        tasks=embeddings.tasks,
+        cells=embeddings.cells,
+        learner=embeddings.learner,
+        measure=embeddings.accuracy,
+        chooses=("methods", "shots"),
+        summarise=embeddings.summarise,
     ),
 )

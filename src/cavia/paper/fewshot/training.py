@@ -21,13 +21,15 @@ COMPARED = (
     *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),
     *("ProtoNets", "Matching Networks"),
 )
+# What the paper quotes or names, beyond those
+SYSTEMS = ("MAML++", "iMAML", "MT-net", "Meta-LSTM", "Relation Networks", "VERSA", "LEO")
 
 
 @dataclass(frozen=True)
 class FewShotSettings(Settings):
     """The paper's values for Mini-ImageNet, where it gives them."""
 
-    known: ClassVar = {"methods": COMPARED, "norm": NORMS, "shrink": SHRINKS}
+    known: ClassVar = {"methods": (*COMPARED, *SYSTEMS), "norm": NORMS, "shrink": SHRINKS}
 
     iterations: int = 60_000
     methods: tuple[str, ...] = COMPARED
@@ -76,9 +78,9 @@ def learner(settings: FewShotSettings, cell: Cell, family: Episodes) -> Learner:
     return method(
         model,
         "cross_entropy",
-        inner_lr=settings.cavia_lr if method.context else settings.maml_lr,
+        inner_lr=(settings.cavia_lr if method.context else settings.maml_lr) * cell.choices.get("scale", 1),
         weights_lr=settings.maml_lr,
-        inner_steps=settings.reptile_steps if cell["method"] == "Reptile" else settings.inner_steps,
+        inner_steps=settings.reptile_steps if method.walks else settings.inner_steps,
         head="linear",
         ways=cell["ways"],
     )

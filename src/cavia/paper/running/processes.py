@@ -29,7 +29,7 @@ def start_server(compiles: bool = False) -> bool:
 
     compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"  # which the first gradient imports
     context = get_context("forkserver")
-    context.set_forkserver_preload(["cavia.paper.running.server", "cavia.paper.running.cells", compiler])
+    context.set_forkserver_preload(["cavia.paper.running.server", "cavia.paper.running.work", compiler])
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:

@@ -12,22 +12,28 @@ from cavia.errors import CaviaError, shown
 from cavia.machine import cores
 from cavia.paper.catalogue import find
 from cavia.paper.experiment import Settings
-from cavia.paper.running.cells import Order, read_result, run_cells
+from cavia.paper.running.cells import run_cells
 from cavia.paper.running.display import Display
+from cavia.paper.running.local import LocalWorkers
+from cavia.paper.running.orders import Order, read_result
+from cavia.paper.running.workers import Workers
 from cavia.paper.schema import CellResult, Result
 from cavia.tensor_file import write_json
 
 SHORT = 400  # characters: longer values (contexts of all tasks, pictures) stay in the cells' own files
 
 
-def run(order: Order) -> Result:
-    """Train and measure what is not finished yet; write and return the experiment's result."""
+def run(order: Order, where: Workers | None = None) -> Result:
+    """Train and measure what is not finished yet; write and return the experiment's result.
+
+    where: the workers, by default `order.jobs` processes on this machine.
+    """
     experiment = find(order.experiment)
     settings, cells = order.settings, order.cells
     experiment.tasks(settings, cells[0], order.data)  # raises if the data are not there; decodes pictures once for all
     open_cells = [cell for cell in cells if order.remeasure or read_result(order, cell) is None]
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
-        run_cells([(order, cell) for cell in open_cells], order.jobs, display)
+        run_cells([(order, cell) for cell in open_cells], where or LocalWorkers(order.jobs), display)
     results = [one for cell in cells if (one := read_result(order, cell))]
     result = sum_up(order, settings, results)
     write_json(order.out / "result.json", result)

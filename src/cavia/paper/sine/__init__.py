@@ -3,7 +3,8 @@
 from typing import Any
 
 from cavia.paper.experiment import Experiment
-from cavia.paper.sine import summary, training
+from cavia.paper.sine import summary, systems, training
+from cavia.paper.sine.systems import MethodsSettings, WalkSettings
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
 
 COMMON: dict[str, Any] = {
@@ -11,6 +12,7 @@ COMMON: dict[str, Any] = {
     "learner": training.learner,
     "chooses": ("contexts", "maml_lrs", "rates"),
 }
+BEYOND: dict[str, Any] = {"tasks": training.tasks, "learner": systems.learner, "chooses": ("methods",)}
 
 EXPERIMENTS = (
     Experiment(
@@ -44,7 +46,7 @@ EXPERIMENTS = (
         title="Sine regression: sensitivity to the inner learning rate",
         reproduces="Figure 3b: test MSE for inner learning rates from 1e-6 to 10",
         sets={"quick": RatesSettings(iterations=3000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": RatesSettings()},
-        minutes={"quick": 2, "full": 29},
+        minutes={"quick": 3, "full": 39},
         cells=training.rates_cells,
         measure=training.errors,
         summarise=summary.rates_summary,
@@ -71,5 +73,27 @@ EXPERIMENTS = (
         measure=training.embedding,
         summarise=summary.embedding_summary,
         **COMMON,
+    ),
+    Experiment(
+        id="sine_methods",
+        title="Sine regression: every method",
+        reproduces="beyond the paper: every system that it names, for the same time",
+        sets={"quick": MethodsSettings(minutes=0.3), "full": MethodsSettings()},
+        minutes={"quick": 5, "full": 110},
+        cells=systems.methods_cells,
+        measure=systems.as_trained,
+        summarise=systems.methods_summary,
+        **BEYOND,
+    ),
+    Experiment(
+        id="sine_steps",
+        title="Sine regression: a hundred steps",
+        reproduces="beyond the paper: inner optimisers, trained for few steps and stable for a hundred",
+        sets={"quick": WalkSettings(iterations=1000), "full": WalkSettings()},
+        minutes={"quick": 5, "full": 60},
+        cells=systems.walk_cells,
+        measure=training.errors,
+        summarise=systems.walk_summary,
+        **BEYOND,
     ),
 )

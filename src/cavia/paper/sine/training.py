@@ -17,7 +17,7 @@ from cavia.tasks.sine import Sine
 CAVIA_LR = 1.0  # the paper's, not tuned
 MAML_LRS = (0.001, 0.003, 0.005, 0.01, 0.02)  # the best on validation tasks is reported
 SHOWN = 3  # test curves in the picture of Table 1
-COMPARED = ("CAVIA", "MAML", "CAVIA, learned start")  # over all inner rates
+COMPARED = ("CAVIA", "MAML", "CAVIA, learned start", "MT-net")  # over all inner rates
 
 
 @dataclass(frozen=True)

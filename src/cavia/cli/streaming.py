@@ -1,0 +1,113 @@
+"""`cavia adapt` and `cavia predict` over folders of Parquet files: streamed here, or spread over a Ray cluster."""
+
+import argparse
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cavia.cli.arguments import a_store, on_ray, shown_text
+from cavia.errors import CaviaError
+
+if TYPE_CHECKING:  # they bring PyTorch
+    from cavia.streaming.files import Part
+    from cavia.streaming.jobs import Done, Job
+
+MANIFEST = "_cavia.json"  # says what a folder of predictions is of
+
+
+def add_adapt_arguments(adapt: Any) -> None:
+    """Where contexts go, and where the work is done."""
+    adapt.add_argument("--store", type=a_store, help="a store's file or postgresql:// URL; the same as --out otherwise")
+    _add_on(adapt)
+
+
+def add_predict_arguments(predict: Any) -> None:
+    """Where the work is done."""
+    _add_on(predict)
+
+
+def _add_on(command: Any) -> None:
+    command.add_argument("--on", type=on_ray, metavar="ray[://HOST:PORT]", help="on a Ray cluster: see docs/scaling.md")
+
+
+def streams(options: argparse.Namespace) -> bool:
+    """Whether the data are taken a few row groups at a time: a folder or an address, a cluster, or lists of points."""
+    return (
+        options.on is not None
+        or isinstance(options.table, str)
+        or options.table.is_dir()
+        or (options.table.suffix.lower() in (".parquet", ".pq") and not _is_of_a_table(options.model))
+    )
+
+
+def adapt_stream(options: argparse.Namespace) -> None:
+    """Every task's context, into a store."""
+    from cavia.streaming.jobs import Job, as_text, content_of, opened_job
+
+    store = str(options.store or options.out)
+    _require_shared(options.on, store)
+    job = Job(content_of(options.model), str(options.model), store, steps=options.steps)
+    with opened_job(job) as (model, there):
+        done = _run(job, _parts(options.table, model.task), options.on)
+        count, path = len(there), there.path
+    print(f"{as_text(done)} adapted to; written: {path}, which holds {count:,} contexts")
+
+
+def predict_stream(options: argparse.Namespace) -> None:
+    """Every row's prediction, into a folder of Parquet files."""
+    from cavia.cluster.storage import Storage
+    from cavia.streaming.jobs import Job, as_text, content_of, opened_job
+
+    out, store = str(options.out), str(options.contexts)
+    out = "predictions" if out == "predictions.csv" else out  # the default
+    if Path(out).suffix:
+        raise CaviaError(f"--out {shown_text(out)} must be a folder: predictions of many parts are many files")
+    _require_shared(options.on, store)
+    out = Storage(out).address
+    job = Job(content_of(options.model), str(options.model), store, out, None, options.unknown, options.interval)
+    with opened_job(job) as (model, _):
+        parts = _parts(options.table, model.task)
+        files = list(dict.fromkeys(part.file for part in parts))
+        about = {"model": model.version, "files": files, "unknown": options.unknown, "interval": options.interval}
+        _claim(out, about)
+        done = _run(job, parts, options.on)
+    print(f"{as_text(done)} predicted; written: {out}")
+
+
+def _parts(data: Any, task: str) -> "list[Part]":
+    from cavia.streaming.files import data_files, find_parts
+
+    return find_parts(data_files(str(data)), task)
+
+
+def _run(job: "Job", parts: "list[Part]", on: str | None) -> "Done":
+    from cavia.cluster.connection import connected
+    from cavia.streaming.running import run_here, run_on
+
+    with nullcontext() if on is None else connected(on) as cluster:
+        return run_here(job, parts) if cluster is None else run_on(cluster, job, parts)
+
+
+def _require_shared(on: str | None, store: str) -> None:
+    if on is not None and "://" not in store:
+        raise CaviaError(f"a store in a file is for one machine: {shown_text(store)}; give --on a postgresql:// URL")
+
+
+def _claim(out: str, about: dict[str, Any]) -> None:
+    """Make the folder that of these predictions, or raise if it holds others."""
+    import json
+
+    from cavia.cluster.storage import Storage
+
+    text = json.dumps(about, indent=2, sort_keys=True).encode()
+    there = Storage(out).read(MANIFEST)
+    if there is not None and there != text:
+        raise CaviaError(f"{out} holds predictions of another model or other data; choose another folder")
+    Storage(out).write({MANIFEST: text})
+
+
+def _is_of_a_table(model: Path) -> bool:
+    from cavia.tensor_file import read_description
+
+    extra = read_description(model).get("extra")
+    return isinstance(extra, dict) and "table" in extra

@@ -1,0 +1,149 @@
+"""The connection to a Ray cluster, and all that can be wrong with it, in one line each."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from cavia.errors import CaviaError, missing_package, shown
+from cavia.machine import cores
+
+ANSWER = 5.0  # seconds in which a cluster has to answer
+GONE = 20.0  # seconds of silence after which it is taken for dead
+STORE = 200 * 2**20  # bytes of the object store of a cluster that we start ourselves
+FORM = "ray, or ray://host:10001"
+
+
+def checked_on(on: str) -> str:
+    """`ray` or `ray://host:port`; anything else is an error."""
+    if on != "ray":
+        _place(on.removeprefix("ray://") if on.startswith("ray://") else "", on)
+    return on
+
+
+class Cluster:
+    """A cluster that this process is connected to.
+
+    ray:  the module.
+    head: where its head answers; None: it is on this machine, and ends with us.
+    """
+
+    def __init__(self, ray: Any, head: tuple[str, int] | None):
+        self.ray, self.head = ray, head
+        self._answered = self._asked = time.monotonic()
+        self._resources: dict[str, float] = {}
+
+    def resources(self) -> dict[str, float]:
+        """What the nodes have in all ("CPU", "GPU"), as of the last few seconds; an error if the head is gone."""
+        if time.monotonic() - self._asked > 2 or not self._resources:
+            self._asked = time.monotonic()
+            if self.head is not None and not answers(*self.head):
+                if time.monotonic() - self._answered > GONE:
+                    raise lost()
+                return self._resources
+            self._answered = time.monotonic()
+            with speaking():
+                self._resources = self.ray.cluster_resources()
+        return self._resources
+
+
+@contextmanager
+def connected(on: str) -> Iterator[Cluster]:
+    """A cluster, for the time of the block: that of `ray://host:port`, else the one that Ray itself finds (its variable
+    RAY_ADDRESS, or one that runs on this machine), else one on the cores of this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise missing_package("--on ray", "Ray", "ray") from None
+    address = os.environ.get("RAY_ADDRESS", "") if on == "ray" else on
+    if ray.is_initialized():
+        yield Cluster(ray, None)
+        return
+    head = _place(address.removeprefix("ray://"), address) if address and address not in ("auto", "local") else None
+    if head is not None and not (answers(*head) and _speaks_grpc(*head)):
+        raise CaviaError(f"no Ray cluster answers at {address}; start one with `ray start --head`, or mend the address")
+    _be_quiet()
+    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
+    try:
+        if address and address != "local":
+            ray.init(address=address, **quiet)
+        else:
+            _init_here(ray, address, quiet)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        raise CaviaError(f"cannot join the Ray cluster {address or 'on this machine'}: {_first_line(error)}") from None
+    try:
+        yield Cluster(ray, head)
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """Calls of Ray; that the cluster is gone is one line."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError) as error:
+        raise lost() from error
+    except RuntimeError as error:
+        if "ray" not in type(error).__module__.split("."):
+            raise
+        raise lost() from error
+
+
+def lost() -> CaviaError:
+    return CaviaError("the head of the Ray cluster is gone; once it is there again, the same command goes on")
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        socket.create_connection((host, port), ANSWER).close()
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_grpc(host: str, port: int) -> bool:
+    """Whether what listens there may be Ray: joining what is not would take minutes to fail."""
+    try:
+        import grpc
+    except ImportError:
+        return True
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=ANSWER)
+        except grpc.FutureTimeoutError:
+            return False
+    return True
+
+
+def _init_here(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Join the cluster on this machine, or start one."""
+    if address != "local":
+        with suppress(ConnectionError):
+            ray.init(address="auto", **quiet)
+            return
+    ray.init(address="local", num_cpus=cores(), object_store_memory=STORE, include_dashboard=False, **quiet)
+
+
+def _place(text: str, address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
+        raise CaviaError(f"a Ray cluster is {FORM}, got {shown(address)}")
+    return host, int(port)
+
+
+def _be_quiet() -> None:
+    """What Ray would print of nodes that die, with pages of their logs, is said in a line by those who notice."""
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

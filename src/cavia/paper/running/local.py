@@ -1,0 +1,72 @@
+"""Cells on the cores of this machine, one process each."""
+
+import time
+from collections.abc import Sequence
+from multiprocessing import connection
+from typing import Any
+
+from cavia.errors import shown
+from cavia.machine import cores, require_memory
+from cavia.paper.experiment import Cell
+from cavia.paper.running.orders import Order
+from cavia.paper.running.processes import start_process
+from cavia.paper.running.work import work
+from cavia.paper.running.workers import Message, Worker, Workers
+
+MEMORY = 2**28  # bytes that a process takes, about, before it trains
+
+
+class LocalWorker(Worker):
+    """A cell in a process of this machine."""
+
+    def __init__(self, order: Order, cell: Cell, threads: int):
+        super().__init__(order, cell)
+        self.process, self.messages = start_process(work, order, cell, threads)
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.process.exitcode
+
+    def news(self) -> list[Message]:
+        return received(self.messages)
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+    def join(self) -> None:
+        self.process.join()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class LocalWorkers(Workers):
+    """`jobs` processes at a time, which share the cores."""
+
+    def __init__(self, jobs: int):
+        require_memory(jobs * MEMORY, f"{shown(jobs)} cells at a time (--jobs)")
+        self.jobs, self.threads = jobs, max(1, cores() // jobs)
+
+    @property
+    def room(self) -> int:
+        return self.jobs
+
+    def start(self, order: Order, cell: Cell) -> Worker:
+        return LocalWorker(order, cell, self.threads)
+
+    def wait(self, workers: Sequence[Worker], seconds: float) -> None:
+        ours = [worker for worker in workers if isinstance(worker, LocalWorker)]
+        if not ours:
+            time.sleep(min(seconds, 0.1))
+        connection.wait([one.messages for one in ours] + [one.process.sentinel for one in ours], timeout=seconds)
+
+
+def received(messages: Any) -> list[Message]:
+    """All that a process has sent so far."""
+    found: list[Message] = []
+    try:
+        while messages.poll():
+            found.append(messages.recv())
+    except EOFError:
+        pass
+    return found

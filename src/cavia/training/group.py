@@ -1,0 +1,184 @@
+"""Several ranks, by torch.distributed: Gloo on processors, NCCL on GPUs. Import it late."""
+
+import atexit
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cavia.errors import CaviaError, Diverged, Interrupted, one_line
+from cavia.training.checkpoint import difference
+from cavia.training.ranks import Packed, Ranks
+
+T = TypeVar("T")
+
+WITHOUT_END = timedelta(days=365)  # the others wait while the first rank validates
+PATIENCE = 0.5  # seconds for the word of a rank that failed, which it leaves before it goes
+KINDS: dict[str, type[BaseException]] = {"Diverged": Diverged, "Interrupted": Interrupted}
+
+
+class Group(Ranks):
+    """Ranks that have found each other.
+
+    talk: carries what is said on processors.
+    data: carries tensors on `device`.
+    """
+
+    def __init__(self, device: torch.device, name: str):
+        self.number, self.count = dist.get_rank(), dist.get_world_size()
+        self.name = name
+        self.talk = dist.new_group(backend="gloo", timeout=WITHOUT_END)
+        self.data = dist.new_group(backend="nccl", timeout=WITHOUT_END) if device.type == "cuda" else self.talk
+
+    def sum(self, values: Tensor) -> Tensor:
+        with self._hearing():
+            dist.all_reduce(values, group=self.talk if values.device.type == "cpu" else self.data)
+        return values
+
+    def mean(self, means: Tensor, tasks: int) -> Tensor:
+        sums = self.sum(torch.cat([means * tasks, means.new_tensor([tasks])]))
+        return sums[:-1] / sums[-1]
+
+    def largest(self, value: int) -> int:
+        found = torch.tensor(value)
+        with self._hearing():
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.talk)
+        return int(found)
+
+    def from_first(self, find: Callable[[], T]) -> T:
+        text = json.dumps(find()).encode() if self.is_first else b""
+        size = self.largest(len(text))
+        content = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
+        self.copy_from_first([content])
+        found: T = json.loads(bytes(content.tolist()))
+        return found
+
+    def packed_from_first(self, find: Callable[[], Packed | None]) -> Packed | None:
+        found = find() if self.is_first else None
+        tensors, own = found or ({}, None)
+        about = {name: (str(value.dtype).removeprefix("torch."), value.shape) for name, value in tensors.items()}
+        kinds, description = self.from_first(lambda: (about, own))
+        if description is None:
+            return None
+        like = {name: torch.empty(shape, dtype=getattr(torch, kind)) for name, (kind, shape) in kinds.items()}
+        tensors = tensors or like
+        self.copy_from_first(tensors.values())
+        return tensors, description
+
+    def copy_from_first(self, values: Iterable[Tensor]) -> None:
+        with self._hearing(), torch.no_grad():
+            for value in values:
+                dist.broadcast(value, 0, group=self.talk if value.device.type == "cpu" else self.data)
+
+    def wait(self) -> None:
+        self.largest(0)
+
+    def require_same(self, config: Callable[[], Mapping[str, Any]]) -> None:
+        own = json.loads(json.dumps(config(), default=repr))
+        if found := difference(self.from_first(lambda: own), own, places=("on rank 0", f"on rank {self.number}")):
+            raise CaviaError(f"the ranks must train the same run: {found}")
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """An error because another rank is gone is told in its words, if it left any."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._loss() from error
+
+    def _loss(self) -> BaseException:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            with suppress(RuntimeError):  # the store may be gone with the rank
+                store = _store()
+                if store.check([self.name]):
+                    rank, kind, text = json.loads(store.get(self.name))
+                    return KINDS.get(kind, CaviaError)(f"rank {rank}: {text}")
+            time.sleep(0.05)
+        return CaviaError(
+            f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to go on"
+        )
+
+    def tell(self, error: BaseException) -> None:
+        """Leave word for the others of why we go; the first word stays."""
+        kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+        text = one_line(str(error).strip() or type(error).__name__)
+        with suppress(RuntimeError):
+            _store().compare_set(self.name, "", json.dumps([self.number, kind, text]))
+
+    def is_chosen(self) -> bool:
+        """Whether this rank is the first to ask; all are if there is nobody to ask."""
+        try:
+            return bool(_store().compare_set(f"{self.name}/said", "", str(self.number)) == str(self.number).encode())
+        except RuntimeError:
+            return True
+
+    def close(self) -> None:
+        """Close the connections, which those who wait for us notice."""
+        for group in {self.talk, self.data}:
+            with suppress(RuntimeError):
+                dist.destroy_process_group(group)
+
+
+@contextmanager
+def group(device: torch.device) -> Iterator[Group]:
+    """All ranks, for one run. One that fails inside ends the run for all of them."""
+    if not dist.is_initialized():
+        _find_each_other(device)
+    global _runs
+    _runs += 1
+    ranks = Group(device, f"cavia/{_runs}/failed")
+    try:
+        yield ranks
+        ranks.wait()
+    except BaseException as error:
+        ranks.tell(error)
+        _shown_by_one(error, ranks)
+        raise
+    finally:
+        ranks.close()
+
+
+def _shown_by_one(error: BaseException, ranks: Group) -> None:
+    """If nobody catches the error, one of the ranks shows it; one that is ours is a line, not a traceback."""
+    shows, default = ranks.is_chosen(), sys.excepthook
+
+    def show(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
+        if raised is not error:
+            default(kind, raised, trace)
+        elif shows and isinstance(error, CaviaError | Diverged | Interrupted):
+            print(f"cavia: {error}", file=sys.stderr)
+        elif shows:
+            default(kind, raised, trace)
+
+    sys.excepthook = show
+
+
+_runs = 0  # of this process; the ranks count alike
+
+
+def _find_each_other(device: torch.device) -> None:
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=WITHOUT_END)
+    except (RuntimeError, ValueError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CaviaError(f"the ranks cannot find each other: {why}; start them by torchrun") from error
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
