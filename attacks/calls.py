@@ -26,7 +26,7 @@ HOOKS = {
     "FiLM": {"forward"},
     "Outer": {"step", "check", "takes", "has_kernel", "lr_at"},
     "TaskEnv": {"state", "load_state"},
-    "OuterStep": {"take", "state", "load_state", "now"},
+    "OuterStep": {"take", "state", "load_state", "now", "spread"},
     "TaskFamily": {"reopen", "pictures_of_each_class"},
     "Dynamics": {"derivative", "simulate", "conserved"},
     "Validation": {"filled"},

@@ -25,6 +25,8 @@ SLOW = (
     "methods",
     "library",
     "dynamics",
+    "serve",
+    "tracking",
 )  # they draw pictures, train or compile
 
 
