@@ -24,6 +24,9 @@ SLOW = (
     "export",
     "methods",
     "library",
+    "dynamics",
+    "serve",
+    "tracking",
 )  # they draw pictures, train or compile
 
 
