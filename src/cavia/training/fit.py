@@ -51,8 +51,8 @@ def fit(
 ) -> FitResult:
     """Meta-train the learner in place, one outer step on a new batch of tasks at each iteration.
 
-    Afterwards the learner is in evaluation mode. Under `torchrun`, the processes share out the tasks of each batch and end
-    with the same learner; the first one validates and writes.
+    Afterwards the learner is in evaluation mode. Under `torchrun`, the processes share out the tasks of each batch and
+    end with the same learner; the first one validates and writes.
 
     source:          a task family, or an environment (`cavia.envs`) if the learner's model is a policy.
     outer:           the outer algorithm and its settings: `cavia.Adam` (the default for a family), `cavia.TRPO` (for
