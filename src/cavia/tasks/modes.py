@@ -87,11 +87,12 @@ class Modes(TaskFamily):
     draws_ahead: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", tuple(map(str, self.kinds)))
         if not self.kinds:
             raise CaviaError(f"kinds must name at least one of {', '.join(KINDS)}, got none")
         for kind in self.kinds:
             if kind not in KINDS:
-                raise CaviaError(f"unknown kind {kind!r}; {closest(kind, KINDS)}")
+                raise CaviaError(f"kinds has no {kind!r}; {closest(kind, KINDS)}")
 
     @checked
     def sample(

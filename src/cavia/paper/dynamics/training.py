@@ -69,7 +69,7 @@ KINDS = {
         query=8,
         damping=0.01,
         inner_lr=100.0,
-        iterations={NEWTON: (2000, 2000), CAVIA: (300, 300)},
+        iterations={NEWTON: (10_000, 6000), CAVIA: (3000, 2500)},
         limits=(3.3e-4, 2.8e-4),
         told=0.9,
     ),

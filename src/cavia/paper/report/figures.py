@@ -181,7 +181,8 @@ def _draw_portraits(drawn: "Figure", figure: Portraits) -> None:
             *zip(*panel["before"], strict=True), color=_INK, linestyle=":", linewidth=1.3, label="before adapting"
         )
         axes.plot(*zip(*panel["after"], strict=True), color="#0072b2", label="after adapting")
-        axes.set(xlabel=figure["x_label"], title=panel["title"])
+        axes.set(xlabel=figure["x_label"])
+        axes.set_title(panel["title"], fontsize=8 if len(panels) > 3 else None)
     drawn.axes[0].set_ylabel(figure["y_label"])
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside upper center", ncols=4)
