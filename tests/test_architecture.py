@@ -122,6 +122,8 @@ def test_importing_cavia_is_lean():
         "uvicorn",
         "prometheus_client",
         "torch._dynamo.convert_frame",
+        "torch.distributed.elastic.agent",
+        "cavia.training.group",
     ]
     estimators = {"ContextClassifier", "ContextRegressor", "few_shot_score"}  # scikit-learn imports pandas
     code = f"""if True:

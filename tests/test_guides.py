@@ -24,6 +24,7 @@ SLOW = (
     "export",
     "methods",
     "library",
+    "dynamics",
     "serve",
     "tracking",
 )  # they draw pictures, train or compile

@@ -171,3 +171,17 @@ def test_an_environment_that_fails_is_named():
         line(gives=float("nan")).reset(tasks, 1, random())
     with pytest.raises(cavia.CaviaError, match="failed in set_task: KeyError"):
         GymTasks(Line, [1.0], lambda env, task: {}["mass"], horizon=8).reset(torch.tensor([0]), 1, random())
+
+
+def test_tasks_that_are_kept_go_on_as_they_do_among_all():
+    tasks = torch.tensor([0, 1, 2])
+    whole, part = line(), line()
+    whole.reset(tasks, 2, random())
+    part.reset(tasks, 2, random())
+    part.keep(1, 3)
+    for _ in range(3):
+        expected, found = whole.step(torch.ones(3, 2, 1)), part.step(torch.ones(2, 2, 1))
+        for name in ("observation", "reward", "done"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)[1:])
+    with pytest.raises(cavia.CaviaError, match="keep must name at least 1 of the 2 tasks, got start=1 and stop=3"):
+        part.keep(1, 3)

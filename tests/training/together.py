@@ -38,7 +38,7 @@ def started(count, function, *arguments):
             process.join()
 
 
-def answers(receivers, seconds=60.0):
+def answers(receivers, seconds=240.0):
     """What each rank found, or `Failed`; None: it ended without a word."""
     until, found = time.monotonic() + seconds, []
     for receive in receivers:

@@ -34,6 +34,7 @@ def check_env(env: TaskEnv) -> None:
             promise = f"the same generator state and actions give the same {name}"
             require_equal(env, promise, getattr(one, name), getattr(other, name))
     _check_state(env)
+    _check_keep(env, first_steps)
 
 
 def _generator() -> torch.Generator:
@@ -86,3 +87,14 @@ def _check_state(env: TaskEnv) -> None:
     for name in Step._fields:
         promise = f"load_state goes on to the bit where `state` was taken ({name})"
         require_equal(env, promise, getattr(found, name), getattr(expected, name))
+
+
+def _check_keep(env: TaskEnv, steps: list[Step]) -> None:
+    """`fit` on several processes gives each of them some of the tasks."""
+    _start(env)
+    env.keep(1, TASKS)
+    for time, expected in enumerate(steps):
+        found = env.step(_action(env, time)[1:])
+        for name in Step._fields:
+            promise = f"tasks that are kept go on as they do among all ({name}; write `_keep` if they do not)"
+            require_equal(env, promise, getattr(found, name), getattr(expected, name)[1:])

@@ -76,7 +76,9 @@ class Group(Ranks):
     def copy_from_first(self, values: Iterable[Tensor]) -> None:
         with self._hearing(), torch.no_grad():
             for value in values:
-                dist.broadcast(value, 0, group=self.talk if value.device.type == "cpu" else self.data)
+                dense = value.contiguous()  # channels of pictures may be last in memory
+                dist.broadcast(dense, 0, group=self.talk if value.device.type == "cpu" else self.data)
+                value.copy_(dense)
 
     def wait(self) -> None:
         self.largest(0)
