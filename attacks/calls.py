@@ -20,7 +20,7 @@ HOOKS = {
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"}
     | {"check_query", "query_losses", "rule", "network"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
-    | {"checked"},
+    | {"checked", "linearised"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
     "Concat": {"forward", "add_context", "from_features"},
     "FiLM": {"forward"},
@@ -28,6 +28,7 @@ HOOKS = {
     "TaskEnv": {"state", "load_state"},
     "OuterStep": {"take", "state", "load_state", "now", "spread"},
     "TaskFamily": {"reopen", "pictures_of_each_class"},
+    "Dynamics": {"derivative", "simulate", "conserved"},
     "Validation": {"filled"},
     "RunFolder": {"claim", "append_metrics", "forget_metrics_after", "save", "lock"}
     | {"keep_before_cooldown", "go_back_before_cooldown"},
@@ -36,7 +37,7 @@ HOOKS = {
     "ContextEstimator": {"load"},  # its file is that of a table's model, which `files` damages
 }
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
-NOT_CALLED = {"TaskFamily", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
+NOT_CALLED = {"TaskFamily", "Dynamics", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
 SMALL = {"size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
 LONG = {
     "iterations",

@@ -189,9 +189,10 @@ def measure(tasks: int) -> dict[str, Any]:
 
 def model_of(found: dict[str, Any]) -> dict[str, float]:
     """What a task costs, from the largest size, and what a billion of them would on a thousand cores."""
-    small, _, large = found["sizes"]
+    small, middle, large = found["sizes"]
     seconds = large["seconds"] / large["tasks"]
-    expected = large["tasks"] * small["seconds"] / small["tasks"]
+    slope = (middle["seconds"] - small["seconds"]) / (middle["tasks"] - small["tasks"])
+    expected = small["seconds"] + slope * (large["tasks"] - small["tasks"])
     writes = large["tasks"] / large["writing"]
     return {
         "seconds": seconds,
@@ -228,8 +229,8 @@ Parquet files into PostgreSQL on the same machine, contexts of {found["context"]
 |---|---|---|---|---|---|---|---|
 {rows}
 
-By the smallest size, the largest would take {cost["expected"]:.1f} s. A plain loop, one task after another, does
-{found["loop"]:,.0f} tasks a second.
+A line through the two smaller sizes foretells {cost["expected"]:.1f} s for the largest.
+A plain loop, one task after another, does {found["loop"]:,.0f} tasks a second.
 
 ## Two nodes of one core each
 
@@ -242,7 +243,7 @@ One worker was killed when {ray["killed_at"] or 0:,} contexts were there. Every 
 |---|---|
 | data | {BILLION * cost["data_bytes"] / 1e12:.2f} TB of Parquet |
 | contexts | {BILLION * cost["store_bytes"] / 1e12:.2f} TB in PostgreSQL |
-| computing, on {CORES:,} cores | {cost["computing_hours"]:.2f} hours |
+| computing, on {CORES:,} cores | {60 * cost["computing_hours"]:.1f} minutes |
 | looking for tasks in two places, on one core | {cost["looking_hours"]:.1f} hours |
 | writing {cost["writes"]:,.0f} contexts a second, as one writer does here | {cost["writing_hours"]:.1f} hours |
 

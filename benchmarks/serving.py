@@ -5,7 +5,8 @@
 The published model "sine" with a durable store in a file. Servers run on one core, the load comes from this process on
 another: 64 connections, each with one request at a time, 20,000 ids, 1 to 50 points. Both servers run all the time and
 are loaded in turns. "Offered" sends at a fixed rate instead, half of it /adapt and half /predict, and measures from the
-moment at which a request was due. Some answers are compared with the library's.
+moment at which a request was due. The CPU time of a request is the server's, of all its threads; other jobs on the
+machine lengthen it little. Some answers are compared with the library's.
 """
 
 import argparse
@@ -158,30 +159,25 @@ def post(port: int, route: str, body: Any) -> Any:
 
 
 @contextmanager
-def server(folder: Path, batch_ms: int, core: int) -> Iterator[int]:
-    """The port of a server on one core, with calls compiled and a context for every id."""
+def server(folder: Path, batch_ms: int, core: int) -> Iterator[tuple[int, int]]:
+    """Port and process id of a server on one core whose calls are compiled."""
     order = [sys.executable, "-m", "cavia", "serve", MODEL, "--store", str(folder / f"{batch_ms}.store")]
     order += ["--port", "0", "--batch-ms", str(batch_ms)]
     with subprocess.Popen(
-        order,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        order, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-    ) as running:
+    ) as running:  # fmt: skip
         try:
             assert running.stdout
-            running.stdout.readline()
-            port = int(running.stdout.readline().split(":")[2].split(",")[0])
+            port = int([running.stdout.readline() for _ in range(2)][1].split(":")[2].split(",")[0])
             for _ in range(READY):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as found:
                     if not json.load(found)["compiling"]:
                         break
                 time.sleep(1)
-            yield port
+            yield port, running.pid
         finally:
             running.terminate()
-            running.wait(60)
 
 
 def prepare(port: int) -> dict[str, Load]:
@@ -213,28 +209,35 @@ def compare(port: int) -> float:
     return worst
 
 
+def cpu_seconds(process: int) -> float:
+    """What a process has computed so far, in all its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     rounds: dict[str, dict[str, list[Any]]] = {mode: {"adapt": [], "predict": [], "offered": []} for mode in MODES}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cavia-serving-", dir=options.folder)))
-        ports = {mode: stack.enter_context(server(folder, ms, cores[0])) for mode, ms in MODES.items()}
+        servers = {mode: stack.enter_context(server(folder, ms, cores[0])) for mode, ms in MODES.items()}
         os.sched_setaffinity(0, {cores[-1]})
-        loads = {mode: prepare(port) for mode, port in ports.items()}
+        loads = {mode: prepare(port) for mode, (port, _) in servers.items()}
         for warming in (True, *[False] * options.rounds):
             seconds = min(2.0, options.seconds) if warming else options.seconds
             for what in ("adapt", "predict", "offered"):
-                for mode, port in ports.items():
-                    load = Load(loads[mode][what].requests)
+                for mode, (port, process) in servers.items():
+                    load, before = Load(loads[mode][what].requests), cpu_seconds(process)
                     if what == "offered":
                         found = asyncio.run(offered(port, load, seconds, options.rate))
                     else:
                         found = asyncio.run(closed(port, load, seconds))
+                    found["cpu_ms"] = round(1e3 * (cpu_seconds(process) - before) / len(load.seconds), 3)
                     if not warming:
                         rounds[mode][what].append(found)
                         print(mode, what, found, flush=True)
-        difference = compare(ports["batched"])
-    return {"rounds": rounds, "difference": difference, "one_core": len(cores) < 2}
+        difference = compare(servers["batched"][0])
+    return {"rounds": rounds, "difference": difference}
 
 
 def median(found: list[dict[str, float]], name: str) -> float:
@@ -245,14 +248,14 @@ def markdown(found: dict[str, Any], options: argparse.Namespace) -> str:
     rounds = found["rounds"]
     rows = "".join(
         f"| /{what} | {mode} | {median(part, 'per_second'):,.0f} | {median(part, 'p50_ms'):.1f} | "
-        f"{median(part, 'p99_ms'):.1f} | {sum(one['failed'] for one in part)} |\n"
+        f"{median(part, 'p99_ms'):.1f} | {median(part, 'cpu_ms'):.2f} | {sum(one['failed'] for one in part)} |\n"
         for what in ("adapt", "predict")
         for mode, part in ((mode, rounds[mode][what]) for mode in MODES)
     )
-    times = {
-        what: median(rounds["batched"][what], "per_second") / median(rounds["one by one"][what], "per_second")
+    adapt, predict = (
+        median(rounds["batched"][what], "per_second") / median(rounds["one by one"][what], "per_second")
         for what in ("adapt", "predict")
-    }
+    )
     offers = "".join(
         f"| {mode} | {median(part, 'offered'):,.0f} | {median(part, 'per_second'):,.0f} | "
         f"{median(part, 'p50_ms'):.1f} | {median(part, 'p99_ms'):.1f} |\n"
@@ -266,10 +269,10 @@ def markdown(found: dict[str, Any], options: argparse.Namespace) -> str:
 The published model "{MODEL}" with a store in a file, each server on one core, the load from another process:
 {CONNECTIONS} connections, {IDS:,} ids, 1 to {MOST_POINTS} points a task. Medians of {options.rounds} rounds, in turns.
 
-| route | | requests a second | p50, ms | p99, ms | failed |
-|---|---|---|---|---|---|
+| route | | requests a second | p50, ms | p99, ms | CPU time of one, ms | failed |
+|---|---|---|---|---|---|---|
 {rows}
-Batched, /adapt has {times["adapt"]:.1f} times the throughput of one by one, /predict {times["predict"]:.1f} times.
+Batched, /adapt has {adapt:.1f} times the throughput of one by one, /predict {predict:.1f} times.
 
 Requests that come at a fixed rate at random moments, half /adapt and half /predict, timed from when they were due:
 
@@ -285,7 +288,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second that are offered")
-    parser.add_argument("--folder", type=Path, help="where the stores are, on the disk to be measured")
+    parser.add_argument("--folder", type=Path, help="where the stores are: on the disk to be measured")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -24,6 +24,9 @@ SLOW = (
     "export",
     "methods",
     "library",
+    "dynamics",
+    "serve",
+    "tracking",
 )  # they draw pictures, train or compile
 
 
@@ -58,3 +61,11 @@ def test_everything_public_is_in_the_reference_or_left_out_on_purpose():
         "synthetic_glyphs",
     }  # fmt: skip
     assert listed | left_out == set(cavia.__all__)
+
+
+def test_the_home_page_runs_and_leads_to_every_guide():
+    home = (ROOT / "docs" / "index.md").read_text()
+    for kind, text in BLOCK.findall(home):
+        assert kind == "python"
+        exec(compile(text, "index.md", "exec"), {})
+    assert {path.name for path in GUIDES} <= set(re.findall(r"\(guides/(\w+\.md)\)", home))

@@ -23,6 +23,7 @@ from .learners.newton import GaussNewton as GaussNewton
 from .learners.relation import RelationNets as RelationNets
 from .learners.reptile import Reptile as Reptile
 from .learners.saving import load as load
+from .learners.step_rates import StepwiseCAVIA as StepwiseCAVIA
 from .learners.variants import ANIL as ANIL, CaviaMAML as CaviaMAML, MetaSGD as MetaSGD
 from .learners.versa import VERSA as VERSA, VERSARegression as VERSARegression
 from .models.base import ContextModel as ContextModel
@@ -31,6 +32,7 @@ from .models.condition import condition as condition
 from .models.conditioned import Conditioned as Conditioned
 from .models.context_layers import Concat as Concat, FiLM as FiLM
 from .models.convnet import ConvNet as ConvNet
+from .models.flow import Flow as Flow
 from .models.mlp import MLP as MLP
 from .models.policy import CategoricalPolicy as CategoricalPolicy, GaussianPolicy as GaussianPolicy
 from .pictures.completion import Completion as Completion
@@ -44,6 +46,14 @@ from .tables.estimator import ContextClassifier as ContextClassifier, ContextReg
 from .tables.few_shot import few_shot_score as few_shot_score
 from .tables.tasks import Tasks as Tasks
 from .tasks.batch import TaskBatch as TaskBatch, TaskFamily as TaskFamily
+from .tasks.dynamics import (
+    Dynamics as Dynamics,
+    Glycolysis as Glycolysis,
+    LotkaVolterra as LotkaVolterra,
+    Selkov as Selkov,
+    windows as windows,
+)
+from .tasks.modes import Modes as Modes
 from .tasks.sine import Sine as Sine
 from .training.adam import Adam as Adam
 from .training.checkpoint import RunFolder as RunFolder

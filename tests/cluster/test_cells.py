@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.nodes import nodes
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves files open
 SETTINGS = {"contexts": 2, "iterations": 1000, "test_tasks": 20, "validation_tasks": 20, "hidden": 8}
 SECONDS = 240
 
@@ -22,12 +24,12 @@ def command(out, *more):
 
 
 @contextmanager
-def started(out, address, *more):
+def started(out, address, *more, on="ray"):
     """The command on a cluster, in a process; a function that returns what it has said so far."""
     out.mkdir(parents=True, exist_ok=True)
     said = out / "said"
     with said.open("a") as file:
-        order = [sys.executable, "-m", "cavia", *command(out, "--on", "ray", *more)]
+        order = [sys.executable, "-m", "cavia", *command(out, "--on", on, *more)]
         environment = os.environ | {"RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(order, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     try:
@@ -96,6 +98,22 @@ def test_after_the_head_died_the_same_command_goes_on(tmp_path, local):
     with nodes(2) as there, started(tmp_path, there.address, *kept) as (process, said):
         assert process.wait(SECONDS) == 0, said()
     assert found(tmp_path) == local
+
+
+@pytest.mark.check
+def test_a_cluster_is_joined_from_outside(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"ray://127.0.0.1:{port}"
+    with (
+        nodes(1, ray_client_server_port=port),
+        started(tmp_path, "", "--set=iterations=2", on=address) as (process, said),
+    ):
+        assert process.wait(SECONDS) == 0, said()
+    assert {cell: value[3][-1]["iteration"] for cell, value in found(tmp_path).items()} == dict.fromkeys(
+        found(tmp_path), 2
+    )
 
 
 @pytest.mark.check

@@ -162,6 +162,8 @@ def test_what_is_at_the_storage_comes_home_at_the_end(order, tmp_path):
     assert not ray.tasks[0].files
     Storage(str(tmp_path / "shared" / "runs")).write({CHECKPOINT: b"there"})
     worker.news(), worker.news()
+    worker._where.close()
+    assert not list((tmp_path / "shared" / ".cavia").iterdir())
     assert (order.folder(CELL) / "checkpoint.safetensors").read_bytes() == b"there"
 
 

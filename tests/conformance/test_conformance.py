@@ -29,6 +29,14 @@ def classes():
     return cavia.TaskBatch(batch.support_x, labels[0], batch.query_x, labels[1])
 
 
+def flow(**arguments):
+    return cavia.Flow(2, hidden=(6,), context=2, **arguments)
+
+
+def trajectories():
+    return cavia.LotkaVolterra(support_window=2, query_window=3).sample(3, 2, 2, torch.Generator().manual_seed(0))
+
+
 def pictures():
     family = cavia.Episodes(
         cavia.synthetic_glyphs(6, 5, 5, drawings=6, size=16), ways=3, shots=1, queries=2, channels=1
@@ -50,6 +58,9 @@ LEARNERS = {
     "MTNet": lambda: (cavia.MTNet(mlp(), "mse", inner_steps=2), sines()),
     "MetaLSTM": lambda: (cavia.MetaLSTM(mlp(), "mse", inner_steps=2, hidden=3), sines()),
     "GaussNewton": lambda: (cavia.GaussNewton(mlp(), "mse"), sines()),
+    "StepwiseCAVIA": lambda: (cavia.StepwiseCAVIA(mlp(), "mse", inner_steps=3), sines()),
+    "Gauss–Newton on a flow": lambda: (cavia.GaussNewton(flow(), "mse", inner_steps=2), trajectories()),
+    "CAVIA on a flow": lambda: (cavia.CAVIA(flow(), "mse", 0.1), trajectories()),
     "CNP": lambda: (cavia.CNP(mlp(), "mse", inputs=1, outputs=1, encoder=(5,)), sines()),
     "ProtoNets": lambda: (cavia.ProtoNets(mlp(context=0, outputs=4), ways=2), classes()),
     "MatchingNets": lambda: (cavia.MatchingNets(mlp(context=0, outputs=4), ways=2), classes()),
@@ -97,6 +108,8 @@ MODELS = {
     "MLP, later layers": lambda: (mlp(at=(1,)), torch.rand(3, 4, 1)),
     "ConvNet": lambda: (cavia.ConvNet(3, 4, image=16, channels=1, context=4), torch.rand(2, 3, 1, 16, 16)),
     "WaveBasis": lambda: (cavia.WaveBasis(2, 3, waves=4, context=5), torch.rand(3, 4, 2)),
+    "Flow": lambda: (flow(), trajectories().support_x),
+    "Flow, adaptive": lambda: (flow(solver="adaptive"), trajectories().support_x),
     "GaussianPolicy": lambda: (cavia.GaussianPolicy(2, 2, hidden=(8,)), torch.rand(3, 4, 2)),
     "CategoricalPolicy": lambda: (cavia.CategoricalPolicy(2, 3, hidden=(8,)), torch.rand(3, 4, 2)),
     "Conditioned": lambda: (
@@ -129,11 +142,14 @@ def test_our_networks_keep_their_promises(name):
     "family",
     [
         cavia.Sine,
+        cavia.Modes,
+        cavia.LotkaVolterra,
+        lambda: cavia.LotkaVolterra(known=True, support_window=1, query_window=4),
         lambda: cavia.Completion(cavia.synthetic_faces(train=4, val=3, test=3)),
         lambda: cavia.Episodes(cavia.synthetic_glyphs(6, 5, 5, drawings=6, size=8), ways=3, shots=1, queries=2),
         lambda: cavia.Tasks([(torch.randn(30, 2), torch.randn(30)) for _ in range(30)]),
     ],
-    ids=["sine", "completion", "episodes", "own"],
+    ids=["sine", "modes", "dynamics", "known systems", "completion", "episodes", "own"],
 )
 def test_our_families_keep_their_promises(family):
     cavia.check_tasks(family())

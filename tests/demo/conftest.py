@@ -37,7 +37,7 @@ def client():
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # while it is there, so is Playwright's event loop, in which no other can run
 def browser():
     """Headless Chromium, the machine's or Playwright's own; the test is skipped where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")

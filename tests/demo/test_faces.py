@@ -10,10 +10,8 @@ from fastapi.testclient import TestClient
 import cavia
 from cavia.demo.routes import router
 from cavia.pictures.completion import pixel_coordinates
-from cavia.published.models import published
 
 PICTURE = bytes(torch.randint(0, 256, (3072,), generator=torch.Generator().manual_seed(0)).tolist())
-needs_model = pytest.mark.skipif("completion-10" not in published(), reason="completion-10 is not published yet")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +98,6 @@ def test_a_data_root_without_faces_is_refused(tmp_path):
         router(tmp_path)
 
 
-@needs_model
 @pytest.mark.slow
 def test_wiping_reveals_pixels_and_the_page_shows_the_librarys_error(page):
     status = page.locator("#faces .status")
@@ -126,7 +123,6 @@ def test_wiping_reveals_pixels_and_the_page_shows_the_librarys_error(page):
     status.filter(has_text="26 of 1024 pixels known").wait_for()
 
 
-@needs_model
 @pytest.mark.slow
 def test_a_picture_from_the_disk_and_one_that_is_painted(page, tmp_path):
     from PIL import Image

@@ -10,7 +10,6 @@ from cavia.published.models import published
 from cavia.tasks.batch import seeded_generator
 from cavia.tools.opening import open_policy
 
-pytestmark = pytest.mark.skipif("navigation" not in published(), reason="navigation is not published yet")
 GOAL = [0.25, -0.4]
 
 
@@ -25,6 +24,7 @@ def walked(goal, updates, seed):
     return returns, likeliest.observations[0, 0][likeliest.mask[0, 0]]
 
 
+@pytest.mark.slow
 def test_paths_are_the_librarys(client):
     stages = client.post("/api/navigation", json={"goal": GOAL, "updates": 2, "seed": 5}).json()["stages"]
     returns, path = walked(GOAL, 2, 5)
@@ -36,6 +36,7 @@ def test_paths_are_the_librarys(client):
         assert len(stage["context"]) == 5
 
 
+@pytest.mark.slow
 def test_updates_lead_to_the_goal(client):
     gained = []
     for goal in ([0.4, 0.4], [-0.4, 0.3], [0.3, -0.4], [-0.4, -0.4]):

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+import cavia
 from cavia.cli import main
 from cavia.errors import CaviaError
 from cavia.learners.gradient import CAVIA
@@ -12,6 +14,7 @@ from cavia.models.convnet import ConvNet
 from cavia.paper.catalogue import find
 from cavia.paper.checking import first_problem
 from cavia.paper.experiment import Cell
+from cavia.paper.fewshot import embeddings, systems
 from cavia.paper.fewshot.summary import omniglot_summary, table3_summary
 from cavia.paper.fewshot.training import COMPARED, SYSTEMS, probe, tasks
 from cavia.paper.published import QUOTED, TABLE3
@@ -58,6 +61,65 @@ def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures():
     assert probe(learner, family, chunk=1, tasks=4)["agreement"] == pytest.approx(found["agreement"])
     family.shots = 4  # of 8: nothing is left to adapt to a second time
     assert probe(learner, family, chunk=5) == {}
+
+
+# Embeddings
+
+
+def embedded(network, method="LEO"):
+    cell = Cell({"method": method, "shots": 1, "inner_lr": 0.1, "seed": 0})
+    chosen = replace(find("embeddings").sets["quick"], network=str(network), ways=3, queries=2, image=28)
+    return embeddings.tasks(chosen, cell, SYNTHETIC), chosen, cell
+
+
+def test_embeddings_are_those_of_the_network_that_is_named(tmp_path):
+    network = cavia.ProtoNets(ConvNet(0, 4, 28, 3, context=0), ways=3)
+    network.save(tmp_path / "network.cavia")
+    family, chosen, cell = embedded(tmp_path / "network.cavia")
+    batch = family.sample(2, None, None, torch.Generator().manual_seed(0))
+    pictures = family.episodes.sample(2, None, None, torch.Generator().manual_seed(0))
+    together = network.embed(torch.cat([pictures.support_x, pictures.query_x], 1))
+    torch.testing.assert_close(torch.cat([batch.support_x, batch.query_x], 1), together, rtol=1e-4, atol=1e-5)
+    assert embeddings.learner(chosen, cell, family)(batch).shape == (2,)
+    assert family.settings["network"] == network.version
+    cavia.check_tasks(family, support=3, query=6)
+
+
+def test_a_network_that_is_not_there_or_embeds_nothing_is_named(tmp_path):
+    with pytest.raises(CaviaError, match=r"there is no trained network .*: train it by `cavia run table3 --tuned"):
+        embedded(tmp_path / "none.cavia")
+    cavia.CAVIA(cavia.MLP(1, 1), "mse").save(tmp_path / "other.cavia")
+    with pytest.raises(CaviaError, match="network must be a learner that embeds, such as ProtoNets, got CAVIA"):
+        embedded(tmp_path / "other.cavia")
+
+
+@pytest.mark.parametrize(("gap", "holds"), [(0.05, True), (0.0, False)])
+def test_cavia_must_be_above_leo_on_the_same_embeddings(gap, holds):
+    drawn = np.random.default_rng(0).normal(size=200)
+    results = [
+        result(
+            {"method": method, "shots": 1, "inner_lr": 0.1, "seed": 0},
+            {"accuracy": [(0.5 + more + 0.01 * drawn).tolist()]},
+        )
+        for method, more in (("CAVIA", gap), ("LEO", 0.0))
+    ]
+    assert claims(embeddings.summarise(find("embeddings").sets["quick"], results)) == [holds]
+
+
+# Every method for the same time
+
+
+def test_the_rate_that_validates_best_is_shown():
+    chosen = {"method": "MAML", "filters": 32, "ways": 5, "shots": 1, "seed": 0}
+    results = [
+        result(chosen | {"scale": scale}, {"accuracy": [[accuracy] * 4]}, validation=validation)
+        for scale, accuracy, validation in ((1.0, 0.9, 0.8), (4.0, 0.8, 0.9))
+    ]
+    summary = systems.summarise(replace(find("omniglot_methods").sets["quick"], methods=("MAML", "LEO")), results)
+    (shown,), (missing,) = (row["cells"] for row in summary["tables"][0]["rows"])
+    assert shown["ours"]["mean"] == pytest.approx(80)
+    assert "4 times the inner rate" in shown["note"]
+    assert missing is None
 
 
 # Table 3

@@ -13,6 +13,7 @@ from cavia.paper.sine.summary import (
     steps_summary,
     table1_summary,
 )
+from cavia.paper.sine.systems import walk_summary
 from cavia.tensor_file import finite
 from tests.paper.cells import claim, claims, lost, noise, result
 from tests.paper.report.results import result as whole_result
@@ -27,6 +28,32 @@ def trained(method, rate, mse, validation=0.2, context=5, seed=0, **more):
 
 def settings(name, **changes):
     return replace(find(name).sets["quick"], **changes)
+
+
+# Beyond the paper
+
+
+def test_mt_net_must_be_good_at_more_rates_than_maml():
+    rates = (0.001, 0.01, 0.1)
+    errors = {"CAVIA": (0.2, 0.2, 0.2), "MAML": (0.2, 0.9, 0.9), "MT-net": (0.2, 0.2, 0.9)}
+    results = [trained(method, rate, mse) for method, of in errors.items() for rate, mse in zip(rates, of, strict=True)]
+    found = [
+        one for one in rates_summary(settings("fig3b", rates=rates), results)["claims"] if "MT-net" in one["claim"]
+    ]
+    assert [one["holds"] for one in found] == [True, True]
+    assert "at more rates than MAML" in found[0]["claim"]
+
+
+def test_a_hundred_steps_must_lead_below_the_aim_and_not_back_up():
+    results = [
+        trained("CAVIA", 1.0, [3.0, 0.2, 0.1, 0.05, 2.5]),
+        trained("CAVIA, Gauss–Newton", 1.0, [3.0, 0.2, 0.1, 0.05, 0.001], validation=0.1),
+        trained("CAVIA, Gauss–Newton", 10.0, [3.0, 0.2, 0.1, 0.05, 1.0], validation=0.2),
+    ]
+    chosen = settings("sine_steps", steps=4, methods=("CAVIA", "CAVIA, Gauss–Newton"))
+    summary = walk_summary(chosen, results)
+    assert claims(summary) == [True, False, True]
+    assert first_problem(whole_result(**summary)) is None
 
 
 # Table 1

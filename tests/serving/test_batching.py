@@ -14,7 +14,6 @@ from cavia.serving.computing import Calls, _size, _together
 from cavia.serving.limits import Limits
 from cavia.serving.points import Task
 from cavia.serving.service import Request
-from tests.graphs import as_traced
 from tests.serving.test_routes import EXACT, asked, points
 
 
@@ -161,24 +160,23 @@ def test_calls_have_few_sizes():
 
 
 @pytest.mark.slow
-def test_compiled_calls_are_the_learners(learner_file):
+def test_compiled_calls_are_the_learners(learner_file, compiler):
     learner = cavia.load(learner_file / "curves.cavia")
-    with as_traced():
-        calls = Calls(learner, inputs=2)
-        tasks = [Task(f"t{i}", x.numpy(), y.numpy()) for i in range(5) for x, y in [points(1 + i, i)]]
-        starts = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
-        plain = calls.adapt(tasks, starts)
-        said = calls.predict(tasks, plain)
-        assert calls.is_compiling or calls.ready
-        calls.compiler.submit(int).result()  # when those before it are done
-        assert calls.ready == {("adapt", 8, 16), ("predict", 8, 16)}
-        assert not calls.is_compiling
-        before = dict(calls.compiled.graphs.plans)
-        torch.testing.assert_close(calls.adapt(tasks, starts), plain, **EXACT)
-        for one, other in zip(calls.predict(tasks, plain), said, strict=True):
-            torch.testing.assert_close(one, other, **EXACT)
-        assert dict(calls.compiled.graphs.plans) == before  # nothing was compiled anew
-        calls.close()
+    calls = Calls(learner, inputs=2)
+    tasks = [Task(f"t{i}", x.numpy(), y.numpy()) for i in range(5) for x, y in [points(1 + i, i)]]
+    starts = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    plain = calls.adapt(tasks, starts)
+    said = calls.predict(tasks, plain)
+    assert calls.is_compiling or calls.ready
+    calls.compiler.submit(int).result()  # when those before it are done
+    assert calls.ready == {("adapt", 8, 16), ("predict", 8, 16)}
+    assert not calls.is_compiling
+    before = dict(calls.compiled.graphs.plans)
+    torch.testing.assert_close(calls.adapt(tasks, starts), plain, **EXACT)
+    for one, other in zip(calls.predict(tasks, plain), said, strict=True):
+        torch.testing.assert_close(one, other, **EXACT)
+    assert dict(calls.compiled.graphs.plans) == before  # nothing was compiled anew
+    calls.close()
     for task, start, context in zip(tasks, starts, plain, strict=True):
         begin = cavia.Adapted({"context": start[None]})
         own = learner.adapt(torch.from_numpy(task.x)[None], torch.from_numpy(task.y)[None], start=begin)

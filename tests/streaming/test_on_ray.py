@@ -17,6 +17,7 @@ from tests.store import server as postgres
 from tests.streaming.data import write_lists
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves files open
 TASKS = 400
 
 

@@ -31,7 +31,7 @@ def learner(tmp_path):
 
 @pytest.fixture
 def table_model(tmp_path):
-    table = write_rows(tmp_path / "train", 12, files=1)
+    table = write_rows(tmp_path / "train", 60, files=1)
     fit_table(Tasks.from_table(table, "user", "y", support=2), hidden=(4,), iterations=2).model.save(
         tmp_path / "table.cavia"
     )
@@ -88,6 +88,19 @@ def test_a_table_in_a_folder_is_as_the_table_at_once(tmp_path, table_model, caps
     assert len(found.column("prediction")) == 45
     assert main([*order, "--unknown", "start"]) == 2
     assert "holds predictions of another model" in capsys.readouterr().err
+
+
+def test_intervals_are_for_models_of_tables(tmp_path, learner, table_model, capsys):
+    write_rows(tmp_path / "rows", 9)
+    write_lists(tmp_path / "lists", 9)
+    for model, data, code in (("table", "rows", 0), ("sine", "lists", 2)):
+        store, files = str(tmp_path / model), [str(tmp_path / f"{model}.cavia"), str(tmp_path / data)]
+        assert main(["adapt", *files, "--store", store]) == 0
+        order = ["predict", *files, "--contexts", store, "--out", str(tmp_path / f"{model} out"), "--interval", "0.9"]
+        assert main(order) == code
+    assert "intervals are for models by `cavia fit`" in capsys.readouterr().err
+    found = parquet.read_table(tmp_path / "table out").to_pydict()
+    assert all(low <= high for low, high in zip(found["low"], found["high"], strict=True))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from cavia.tables.mixed import fit_mixed
 from cavia.tables.network import EffectsNet
 from cavia.tables.posterior import Posterior
 from cavia.tables.rivals import training_rows
-from cavia.tables.starting import start_at_mixed
+from cavia.tables.starting import simplest, start_at_mixed
 
 
 def learner_of(loss="mse", outputs=1, effects=3):
@@ -97,6 +97,13 @@ def test_training_starts_at_the_mixed_model():
         known = batch.support_x[task].double().numpy(), batch.support_y[task, :, 0].double().numpy()
         theirs = model.predict(batch.query_x[task].double().numpy(), *known)
         np.testing.assert_allclose(ours[task].numpy(), theirs, atol=5e-3)
+
+
+def test_of_models_that_tasks_cannot_tell_apart_the_simplest_is_taken():
+    numbers = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    assert simplest([numbers + 1, numbers + 0.001 * numbers.flip(0), numbers]) == 1
+    assert simplest([numbers + 1, numbers + 0.5, numbers]) == 2
+    assert simplest([torch.tensor([1.0]), torch.tensor([0.5])]) == 1
 
 
 def _one_target(family):

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from cavia.cli.arguments import a_path, at_least
+from cavia.errors import missing_package
 
 
 def add_demo_command(commands: Any) -> None:
@@ -19,6 +20,8 @@ def add_demo_command(commands: Any) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from cavia.demo.serving import serve_demo
-
+    try:
+        from cavia.demo.serving import serve_demo
+    except ImportError as error:
+        raise missing_package("cavia demo", error.name or str(error), "serve") from None
     serve_demo(options.host, options.port, not options.no_browser, options.data_root)

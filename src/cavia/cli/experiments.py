@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,8 +180,11 @@ def _workers(options: argparse.Namespace) -> "Iterator[Workers | None]":
     from cavia.cluster.connection import connected
     from cavia.paper.running.ray_workers import RayWorkers
 
-    with connected(options.on) as cluster:
-        yield RayWorkers(cluster, options.jobs, options.storage, options.device)
+    with (
+        connected(options.on) as cluster,
+        closing(RayWorkers(cluster, options.jobs, options.storage, options.device)) as workers,
+    ):
+        yield workers
 
 
 def _ranked(jobs: int | None, ranks: int) -> "Workers":

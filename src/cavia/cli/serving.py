@@ -1,6 +1,7 @@
 """A trained model behind HTTP."""
 
 import argparse
+import logging
 from importlib import import_module
 from typing import Any
 
@@ -45,6 +46,7 @@ def _serve(options: argparse.Namespace) -> None:
     from cavia.serving.running import address, bound, run
     from cavia.serving.tokens import is_loopback, read_token
 
+    logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # what it warns of is nothing to the user
     token = read_token(options.token_file) if options.token_file else None
     if token is None and not is_loopback(options.host):
         raise CaviaError(f"--host {shown_text(options.host)} can be reached from other machines: give --token-file")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavia.cli.arguments import a_store, on_ray, shown_text
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, Interrupted
 
 if TYPE_CHECKING:  # they bring PyTorch
     from cavia.streaming.files import Part
@@ -84,8 +84,11 @@ def _run(job: "Job", parts: "list[Part]", on: str | None) -> "Done":
     from cavia.cluster.connection import connected
     from cavia.streaming.running import run_here, run_on
 
-    with nullcontext() if on is None else connected(on) as cluster:
-        return run_here(job, parts) if cluster is None else run_on(cluster, job, parts)
+    try:
+        with nullcontext() if on is None else connected(on) as cluster:
+            return run_here(job, parts) if cluster is None else run_on(cluster, job, parts)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; what is written is kept, and the same command writes all of it") from None
 
 
 def _require_shared(on: str | None, store: str) -> None:

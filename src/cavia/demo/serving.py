@@ -3,30 +3,43 @@
 import socket
 import threading
 import webbrowser
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from cavia.errors import CaviaError, missing_package
+import uvicorn
+
+from cavia.demo.routes import application
+from cavia.errors import CaviaError, named
+
+
+class Server(uvicorn.Server):
+    """Calls `started` when requests are answered, and signals are listened to."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]):
+        super().__init__(config)
+        self.say_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.say_started()
 
 
 def serve_demo(host: str, port: int, browser: bool, data_root: Path | None) -> None:
     """Serve the page until Ctrl-C. port 0 takes any that is free; browser: open the page in one."""
-    try:
-        import uvicorn
-
-        from cavia.demo.routes import application
-    except ImportError as error:
-        raise missing_package("cavia demo", error.name or str(error), "serve") from None
     with _listening(host, port) as listening:
         address = _address(listening)
-        server = uvicorn.Server(
-            uvicorn.Config(application(data_root), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-        )
-        with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+
+        def started() -> None:
             print(f"cavia demo at {address} (Ctrl-C stops it)", flush=True)
             if browser:
-                threading.Timer(0.5, webbrowser.open, [address]).start()
-            server.run([listening])
+                threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+
+        config = uvicorn.Config(
+            application(data_root), log_level="warning", access_log=False, timeout_graceful_shutdown=1
+        )
+        with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+            Server(config, started).run([listening])
         print("stopped", flush=True)
 
 
@@ -40,10 +53,12 @@ def _listening(host: str, port: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
         found.listen()
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+    except (OSError, UnicodeError, TypeError) as error:  # the last two: no name that a host can have
         found.close()
         why = getattr(error, "strerror", None) or error
-        raise CaviaError(f"cannot listen at {host}, port {port}: {why}; choose another --port or --host") from None
+        raise CaviaError(
+            f"cannot listen at {named(host)}, port {port}: {why}; choose another --port or --host"
+        ) from None
     return found
 
 

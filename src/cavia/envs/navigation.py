@@ -13,7 +13,7 @@ NEAR = 0.01
 
 
 class Navigation(TaskEnv):
-    """Walk from (0, 0) to a goal in [-0.5, 0.5]² that only the rewards tell of.
+    """Walk from (0, 0) to a goal in [-0.5, 0.5]² revealed only through reward.
 
     An action is a step, clipped to ±0.1 along each axis; the observation is the position after it and the reward
     minus the distance from there to the goal. An episode ends within 0.01 of the goal. Runs on the device of `tasks`.

@@ -47,7 +47,7 @@ class Points:
             yield Points(x, y, mask)
 
     def every(self, steps: int) -> "Points":
-        """Only every so manieth point."""
+        """Every k-th point."""
         return self if steps == 1 else Points(self.x[:, ::steps], self.y[:, ::steps], self.mask[:, ::steps])
 
 
@@ -72,7 +72,7 @@ class MetaBatch:
             yield MetaBatch(support, query)
 
     def every(self, steps: int) -> "MetaBatch":
-        """Only every so manieth step of the episodes."""
+        """Every k-th step of the episodes."""
         return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps))
 
 

@@ -85,7 +85,8 @@ class Adapted:
     @property
     def finite(self) -> Tensor:
         """Which tasks have finite numbers only, [T] bool: not those whose points were NaN, infinite or too large."""
-        return torch.stack([value.detach().isfinite().flatten(1).all(1) for value in self.flatten()[0]]).all(0)
+        each = (value.detach().isfinite() for value in self.flatten()[0])
+        return torch.stack([fine.flatten(1).all(1) if fine.ndim > 1 else fine for fine in each]).all(0)
 
     def __len__(self) -> int:
         """The number of tasks, T."""

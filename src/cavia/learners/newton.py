@@ -53,10 +53,11 @@ class GaussNewton(Learner):
         features = self.model.stem(x)
         target = without_padding(y, mask).to(context.dtype)
         for _ in range(steps):
-            prediction = without_padding(self.model.head(features, context.expand(tasks, -1)), mask)
+            prediction, slopes = self._linearised(features, context, tasks)
+            prediction = without_padding(prediction, mask)
             if prediction.shape != target.shape:
                 raise CaviaError(f"targets y must be {shape(prediction)} like the predictions, got {shape(target)}")
-            slopes = without_padding(self._slopes(features, context), mask).flatten(1, -2)  # J [T, K·outputs, C]
+            slopes = without_padding(slopes, mask).flatten(1, -2)  # J [T, K·outputs, C]
             # f(φ') is about f + J(φ' − φ); φ' minimises ‖J φ' − (y − f + J φ)‖² + λ‖φ'‖².
             wanted = (target - prediction).flatten(1).unsqueeze(-1) + slopes @ context.unsqueeze(-1)
             solution, solved = ridge(slopes, wanted, self.log_damping.exp())
@@ -64,8 +65,18 @@ class GaussNewton(Learner):
             context = solution.squeeze(-1)
         return Adapted.of({CONTEXT: context.expand(tasks, -1)})
 
+    def _linearised(self, features: Any, context: Tensor, tasks: int) -> tuple[Tensor, Tensor]:
+        """Predictions [T, K, ...] at the context [T or 1, C], and J = ∂f/∂φ there: [T, K, ..., C].
+
+        A model with `slopes` knows J, one with `linearised` both at once; others are probed.
+        """
+        both: Callable[[Any, Tensor], tuple[Tensor, Tensor]] | None = getattr(self.model, "linearised", None)
+        if both:
+            return both(features, context)
+        return self.model.head(features, context.expand(tasks, -1)), self._slopes(features, context)
+
     def _slopes(self, features: Any, context: Tensor) -> Tensor:
-        """J = ∂f/∂φ at the context [T or 1, C]: [T, K, ..., C]. A model with `slopes` knows it, others are probed."""
+        """J = ∂f/∂φ at the context [T or 1, C]: [T, K, ..., C]."""
         known: Callable[[Any, Tensor], Tensor] | None = getattr(self.model, "slopes", None)
         if known:
             return known(features, context)

@@ -3,11 +3,13 @@
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.paper import completion, fewshot, policies, sine
+from cavia.paper import completion, dynamics, fewshot, modes, policies, sine
 from cavia.paper.experiment import Experiment
 
 CATALOGUE: dict[str, Experiment[Any]] = {
-    experiment.id: experiment for section in (sine, completion, fewshot, policies) for experiment in section.EXPERIMENTS
+    experiment.id: experiment
+    for section in (sine, completion, fewshot, policies, dynamics, modes)
+    for experiment in section.EXPERIMENTS
 }
 
 

@@ -116,6 +116,7 @@ class Experiment(Generic[S]):
     chooses:   the settings that only say which cells there are.
     fit:       settings and cell → arguments of `fit` that do not bear the name of a setting.
     summarise: settings and the cells' results → tables, figures and claims.
+    before:    settings, cell and tasks → what it is trained on before, stage by stage: tasks, and settings that differ.
     """
 
     id: str
@@ -130,6 +131,7 @@ class Experiment(Generic[S]):
     chooses: Sequence[str]
     summarise: Callable[[S, list[CellResult]], Summary]
     fit: Callable[[S, Cell], dict[str, Any]] = lambda settings, cell: {}
+    before: Callable[[S, Cell, Any], list[tuple[Any, dict[str, Any]]]] = lambda settings, cell, tasks: []
     differs: str = ""
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:

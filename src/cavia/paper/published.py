@@ -35,3 +35,17 @@ QUOTED: dict[str, dict[int, tuple[float, float | None]]] = {
     "MT-Net, quoted": {1: (51.70, 1.84)},
     "VERSA, quoted": {1: (53.40, 1.82), 5: (67.37, 0.86)},
 }
+# Squared errors of whole trajectories in the paper on NCF (Nzoyem et al., 2025).
+DYNAMICS: dict[str, dict[tuple[str, str], float]] = {  # method → systems and measure → MSE
+    "CAVIA": {
+        ("Lotka–Volterra", "in-domain"): 1.8e-3,
+        ("Lotka–Volterra", "adapted"): 1.6e-3,
+        ("glycolysis", "in-domain"): 5.8e-3,
+        ("glycolysis", "adapted"): 3.5e-2,
+    },
+    "NCF": {
+        ("Lotka–Volterra", "in-domain"): 3.7e-5,
+        ("glycolysis", "in-domain"): 3.3e-4,
+        ("glycolysis", "adapted"): 2.8e-4,
+    },
+}

@@ -161,6 +161,26 @@ class Curves(Plot):
     panels: Annotated[list[CurvePanel], range(1, 101)]
 
 
+Place = Annotated[list[float], range(2, 3)]  # [x, y]
+
+
+class PortraitPanel(TypedDict):
+    """Trajectories in a plane: the true one, a known one, and predictions of the first before and after adapting."""
+
+    title: str
+    truth: list[Place]
+    before: list[Place]
+    after: list[Place]
+    known: list[Place]
+
+
+class Portraits(Plot):
+    """A figure of trajectories side by side."""
+
+    kind: Literal["portraits"]
+    panels: Annotated[list[PortraitPanel], range(1, 101)]
+
+
 class PictureRow(TypedDict):
     """One method's pictures, base64 PNGs, one for each column."""
 
@@ -196,7 +216,7 @@ class Summary(TypedDict):
     """What an experiment shows, from the results of its cells."""
 
     tables: NotRequired[list[ResultTable]]
-    figures: NotRequired[list[Lines | Scatter | Curves | Pictures]]
+    figures: NotRequired[list[Lines | Scatter | Curves | Portraits | Pictures]]
     claims: NotRequired[list[Claim]]
 
 

@@ -3,7 +3,7 @@
 import inspect
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -45,6 +45,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     adopt(place.folder, {"learner": describe(learner)} | source | given | LATER | arguments["outer"].as_config())
     folder = RunFolder(place.folder, events=False)
     try:
+        seconds = _stages(experiment.before(settings, cell, tasks), values, learner, place)
         ended = fit(learner, tasks, run_dir=folder, progress=place.show, **arguments)
         found = experiment.measure(learner, tasks, settings, cell)
     except Diverged as error:
@@ -56,7 +57,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         validation=ended.best_score,
         best_iteration=ended.best_iteration,
         iterations=ended.iterations,
-        seconds=ended.seconds,
+        seconds=seconds + ended.seconds,
         curve=[
             [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
         ],
@@ -64,10 +65,21 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     )
 
 
+def _stages(stages: Sequence[tuple[Any, dict[str, Any]]], values: dict[str, Any], learner: Any, place: Place) -> float:
+    """Train the learner on each stage, in a folder of its own below the cell's; how many seconds that took."""
+    seconds = 0.0
+    for number, (tasks, changes) in enumerate(stages, 1):
+        folder = RunFolder(place.folder / f"stage-{number}", events=False)
+        seconds += fit(learner, tasks, run_dir=folder, progress=place.show, **fit_arguments(values | changes)).seconds
+    return seconds
+
+
 def follow_cell(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> None:
     """Train the cell together with the process that runs it, as another of its ranks."""
     learner, tasks = _begun(experiment, settings, cell, device, data)
-    fit(learner, tasks, progress=False, **fit_arguments(fit_settings(experiment, settings, cell)))
+    values = fit_settings(experiment, settings, cell)
+    for source, changes in [*experiment.before(settings, cell, tasks), (tasks, {})]:
+        fit(learner, source, progress=False, **fit_arguments(values | changes))
 
 
 def _begun(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> tuple[Learner, Any]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from cavia.errors import CaviaError
 from cavia.learners.adapted import CONTEXT, Adapted
-from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
 from cavia.learners.compiled import CompiledLearner
 from cavia.learners.door import own_tensor
@@ -37,7 +36,7 @@ class Calls:
         own = own_tensor(learner)
         self.dtype = torch.float32 if own is None else own.dtype
         self.start = self._start()
-        self.goes_on = not isinstance(learner, CNP)  # which reads all points at once
+        self.goes_on = self._goes_on()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.compiled = CompiledLearner(learner)
@@ -52,16 +51,26 @@ class Calls:
         learner, model = self.learner, self.learner.model
         if getattr(model, "mixes_points", False):
             raise CaviaError(f"cannot serve {type(model).__name__}: its batch norm would see padded points")
-        x = torch.zeros(1, 1, self.inputs, dtype=self.dtype)
-        labels = learner.loss == "cross_entropy"
-        y = torch.zeros(1, 1, dtype=torch.long) if labels else torch.zeros(1, 1, int(model.outputs))  # type: ignore[arg-type]
-        begun = learner.adapt(x, y, steps=0)
+        begun = learner.adapt(*self._points(1, 1), steps=0)
         if begun.names != (CONTEXT,) or begun.statistics is not None:
             raise CaviaError(
                 f"cannot serve {type(learner).__name__}: a store holds contexts alone, and its tasks are "
                 f"{', '.join(begun.names[:3])}; serve CAVIA, or another learner that adapts a context"
             )
         return begun.context[0]
+
+    def _goes_on(self) -> bool:
+        """Whether it matters where adaptation starts; not for learners that read all points at once."""
+        starts = (Adapted({CONTEXT: self.start[None] + shift}) for shift in (0.0, 0.1))
+        one, other = (self.learner.adapt(*self._points(1, 1), start=start).context for start in starts)
+        return not torch.equal(one, other)
+
+    def _points(self, tasks: int, points: int) -> tuple[Tensor, Tensor]:
+        """Points x and y of the learner's shapes, all zero."""
+        x = torch.zeros(tasks, points, self.inputs, dtype=self.dtype)
+        if self.learner.loss == "cross_entropy":
+            return x, torch.zeros(tasks, points, dtype=torch.long)
+        return x, torch.zeros(tasks, points, int(self.learner.model.outputs), dtype=self.dtype)  # type: ignore[arg-type]
 
     def warm(self) -> None:
         """Compile the calls that a service meets first."""
@@ -125,11 +134,8 @@ class Calls:
 
     def _compile(self, key: tuple[str, int, int]) -> None:
         what, tasks, points = key
-        x = torch.zeros(tasks, points, self.inputs, dtype=self.dtype)
+        x, y = self._points(tasks, points)
         start = self.start.repeat(tasks, 1)
-        labels = self.learner.loss == "cross_entropy"
-        y = torch.zeros(tasks, points, dtype=torch.long)
-        y = y if labels else torch.zeros(tasks, points, int(self.learner.model.outputs))  # type: ignore[arg-type]
         mask = torch.ones(tasks, points, dtype=torch.bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -153,7 +159,7 @@ def _together(sizes: Sequence[int]) -> Iterator[list[int]]:
     """The numbers of the tasks of each call: those of about the same size, the largest first."""
     by_size = sorted(range(len(sizes)), key=lambda task: -sizes[task])
     while by_size:
-        points = _points(sizes[by_size[0]])
+        points = _rounded(sizes[by_size[0]])
         count = max(tasks for tasks in TASKS if tasks == 1 or tasks * points <= MOST_POINTS)
         yield by_size[:count]
         by_size = by_size[count:]
@@ -161,10 +167,10 @@ def _together(sizes: Sequence[int]) -> Iterator[list[int]]:
 
 def _size(sizes: Sequence[int]) -> tuple[int, int]:
     """How many tasks and points a call has, padding included."""
-    return next(tasks for tasks in TASKS if tasks >= len(sizes)), _points(max(sizes))
+    return next(tasks for tasks in TASKS if tasks >= len(sizes)), _rounded(max(sizes))
 
 
-def _points(count: int) -> int:
+def _rounded(count: int) -> int:
     points = LEAST_POINTS
     while points < count:
         points *= 4

@@ -22,8 +22,8 @@ ROUTES = {"adapt", "predict", "tasks", "model", "health", "metrics", "docs", "op
 class Door:
     """An ASGI application before another one.
 
-    short: routes that are answered here, because the way through FastAPI takes as long as all the rest: path → what
-           a POST request is answered with.
+    short: routes that are answered here, because the way through FastAPI is long beside a share in a batch: path →
+           what a POST request is answered with.
     """
 
     def __init__(self, app: Any, gate: Gate, metrics: Metrics, limits: Limits, short: Mapping[str, Answer]):

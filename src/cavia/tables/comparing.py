@@ -11,7 +11,7 @@ from torch import Tensor
 from cavia.errors import missing_package
 from cavia.evaluation.evaluate import half_width
 from cavia.tables.columns import Number
-from cavia.tables.mixed import Mixed, fit_mixed
+from cavia.tables.mixed import MOST_SLOPES, Mixed, fit_mixed
 from cavia.tables.model import TableModel
 from cavia.tables.rivals import Task, boosted, boosted_classes, ridge, tasks_of, training_rows
 from cavia.tables.tasks import Tasks
@@ -100,14 +100,14 @@ def _methods(model: TableModel, family: Tasks, seed: int) -> Iterator[tuple[str,
     yield "mean of all", lambda batch: torch.zeros_like(batch.query_y)  # targets are standardised
     yield "the task's mean", lambda batch: _by_target(batch, lambda task: np.full(len(task.x), task.known_y.mean()))
     yield "ridge for each task", lambda batch: _by_target(batch, _chosen_ridge(family, seed))
-    for name, has_slopes in (("mixed model, intercept", False), ("mixed model, slopes", True)):
-        yield name, partial(_mixed, family, has_slopes)
+    for name, slopes in (("mixed model, intercept", 0), ("mixed model, slopes", MOST_SLOPES)):
+        yield name, partial(_mixed, family, slopes)
     yield "gradient boosting with the task's statistics", lambda batch: boosted(family, batch, seed)
 
 
-def _mixed(family: Tasks, has_slopes: bool, batch: TaskBatch) -> Tensor:
+def _mixed(family: Tasks, slopes: int, batch: TaskBatch) -> Tensor:
     x, y, starts = training_rows(family)
-    models = [fit_mixed(x, y[:, i], starts, has_slopes) for i in range(y.shape[1])]
+    models = [fit_mixed(x, y[:, i], starts, slopes) for i in range(y.shape[1])]
     parts = [_by_target(batch, partial(_blup, one), place, 1) for place, one in enumerate(models)]
     return torch.cat(parts, -1)
 

@@ -22,9 +22,9 @@ from cavia.tables.intervals import calibrate
 from cavia.tables.model import TableModel
 from cavia.tables.network import EffectsNet
 from cavia.tables.posterior import Posterior
-from cavia.tables.starting import start_at_mixed
+from cavia.tables.starting import losses_of_tasks, simplest, start_at_mixed
 from cavia.tables.tasks import Tasks
-from cavia.tasks.batch import SPLITS, seeded_generator
+from cavia.tasks.batch import SPLITS
 from cavia.training.adam import Adam
 from cavia.training.checkpoint import RunFolder
 from cavia.training.feed import Validation
@@ -33,12 +33,10 @@ from cavia.training.progress import Show
 from cavia.training.run import FitResult
 
 MOST_TRAINING_QUERY = 100
-MOST_VALIDATION_QUERY = 200
 VALIDATIONS = 20  # in a run
 METHODS = ("posterior", "gradient")
 NEWTON_STEPS = {"mse": 1, "cross_entropy": 4}
 SHARES_OF_TRAINING = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the start to the trained model
-DRAWS = 3  # of known rows, to choose among them
 COPIES = 10  # of the weights: gradient, moments, best model, checkpoint, and what is between
 
 
@@ -179,23 +177,14 @@ def _shrink(learner: Posterior, start: dict[str, Tensor], family: Tasks, seed: i
     """Go back towards the start as far as the validation tasks say: with few tasks a network soon learns too much."""
     end = {name: value.clone() for name, value in learner.state_dict().items()}
 
-    def loss(share: float) -> float:
+    def go(share: float) -> None:
         learner.load_state_dict({name: torch.lerp(start[name], end[name], share) for name in end})
-        return validation_loss(learner, family, seed)
 
-    best = min(SHARES_OF_TRAINING, key=loss)
-    learner.load_state_dict({name: torch.lerp(start[name], end[name], best) for name in end})
-
-
-@torch.no_grad()
-def validation_loss(learner: Learner, family: Tasks, seed: int = 0) -> float:
-    """The mean loss of the validation tasks, of targets in standard deviations; the same rows for every learner."""
-    generator, found = seeded_generator(seed, "compare"), []
-    for _ in range(DRAWS if family.order == "random" else 1):
-        query = min(family.query, MOST_VALIDATION_QUERY)
-        batch = family.sample(len(family.splits["val"]), family.support, query, generator, "val")
-        found.append(learner.task_losses(batch).mean().item())
-    return sum(found) / len(found)
+    losses = []
+    for share in SHARES_OF_TRAINING:
+        go(share)
+        losses.append(losses_of_tasks(learner, family, seed))
+    go(SHARES_OF_TRAINING[simplest(losses)])
 
 
 def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MOST_SLOPES = 40  # inputs with a slope of their own in each task; of more, those that vary most within tasks
+MOST_SLOPES = 40  # inputs with a slope of their own in each task
 ROUNDS = 60
 
 
@@ -29,9 +29,12 @@ class Mixed(NamedTuple):
         return _with_one(x) @ self.beta + _with_one(x[:, self.slopes]) @ effect
 
 
-def fit_mixed(x: np.ndarray, y: np.ndarray, starts: np.ndarray, has_slopes: bool = True) -> Mixed:
-    """Rows x [rows, inputs], y [rows], task after task, each beginning at one of `starts` [T]."""
-    slopes = _slopes(x, starts) if has_slopes else np.zeros(0, dtype=int)
+def fit_mixed(x: np.ndarray, y: np.ndarray, starts: np.ndarray, most_slopes: int = MOST_SLOPES) -> Mixed:
+    """Rows x [rows, inputs], y [rows], task after task, each beginning at one of `starts` [T].
+
+    most_slopes: how many inputs have a slope of each task, those that vary most within tasks; 0: an intercept alone.
+    """
+    slopes = _slopes(x, starts, most_slopes)
     X, Z = _with_one(x), _with_one(x[:, slopes])
     ends = np.append(starts[1:], len(x))
     parts = [slice(a, b) for a, b in zip(starts, ends, strict=True)]
@@ -70,12 +73,12 @@ def square_root(matrix: np.ndarray, least: float = 1e-12) -> np.ndarray:
     return directions * np.sqrt(np.maximum(sizes, max(least * sizes[-1], 1e-300)))
 
 
-def _slopes(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The inputs that vary within tasks, at most `MOST_SLOPES` of them, those that vary most first."""
+def _slopes(x: np.ndarray, starts: np.ndarray, most: int) -> np.ndarray:
+    """The inputs that vary within tasks, of more than `most` those that vary most."""
     counts = np.diff(np.append(starts, len(x)))
     means = np.add.reduceat(x, starts, axis=0) / counts[:, None]
     within = np.mean((x - np.repeat(means, counts, axis=0)) ** 2, axis=0)
-    order = np.argsort(-within, kind="stable")[:MOST_SLOPES]
+    order = np.argsort(-within, kind="stable")[:most]
     return np.sort(order[within[order] > 1e-12])
 
 

@@ -12,6 +12,8 @@ from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
 from cavia.tasks.points import one_tensor
 
+REACH = 2.0  # standard deviations: further out the network sees no difference, and lines alone go on
+
 
 def packed_size(effects: int) -> int:
     """How many numbers say a task's effects and how sure they are: a mean, and the lower half of a matrix."""
@@ -21,8 +23,9 @@ def packed_size(effects: int) -> int:
 class EffectsNet(ContextModel):
     """f(x; φ) = b₀(x) + Σ φ_c b_c(x): x [T, N, inputs], context [T, C] → [T, N, outputs].
 
-    Each b is a line and a ReLU network, all with the same hidden layers: b(x) = w·(1, x) + v·net(x). With v = 0 this is
-    a mixed model: b₀ are its fixed effects, and φ the random effects of a task, intercept and slopes.
+    Each b is a line and a ReLU network, all with the same hidden layers: b(x) = w·(1, x) + v·net(2 tanh(x/2)). With
+    v = 0 this is a mixed model: b₀ are its fixed effects, and φ the random effects of a task, intercept and slopes.
+    The tanh keeps networks from going astray where training had no points; there the lines go on.
 
     effects: how many φ_c there are. A context has them first, then numbers that say how sure they are, which the
              prediction does not use (`Posterior` does).
@@ -56,7 +59,7 @@ class EffectsNet(ContextModel):
         if x.ndim != 3 or x.shape[-1] != self.inputs:
             raise CaviaError(f"this EffectsNet takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
         x = as_floats(x, self.line.weight)
-        found, h = self.line(x), x
+        found, h = self.line(x), REACH * torch.tanh(x / REACH)
         for layer in self.layers:
             h = relu(layer(h))
         if self.last is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavia.errors import Diverged, missing_package, require_at_least
-from cavia.tables.fitting import train_table, validation_loss
+from cavia.tables.fitting import train_table
+from cavia.tables.starting import validation_loss
 from cavia.tables.tasks import Tasks
 
 WIDTHS = ("16", "64", "128", "32,32", "64,64")

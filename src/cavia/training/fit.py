@@ -67,9 +67,9 @@ def fit(
     seed:            which tasks, starts and actions are drawn; the same seed gives the same run, also beside other runs
                      in other threads. Runs with dropout then take turns, step by step, since PyTorch has one generator
                      for all; other code that draws from it at the same time in another thread is not kept apart.
-    minutes:         end the run after so many minutes, validation included, if `iterations` are not done by then:
-                     minutes of one core's work, which two cores spend twice as fast; on a GPU and in an environment by
-                     the clock. Such a run is not the same to the bit when it is run again.
+    minutes:         end the run after so many CPU minutes, validation included, if `iterations` are not done by then;
+                     on a GPU and in an environment by the clock. Such a run is not the same to the bit when it is run
+                     again.
     run_dir:         folder for config.json, metrics.jsonl, the checkpoint, TensorBoard's events if it is installed, and
                      in the end model.cavia; a run found there goes on. `RunFolder(path, events=False)` has no events.
     progress:        show a bar (lines when not in a terminal), or a function that is given a `Progress`.

@@ -104,7 +104,8 @@ export class CurvesPanel {
 
   async adapt() {
     const points = this.points.map(([x, y]) => ({ x, y }));
-    this.answer = await ask("curves", { points, steps: this.about.most_steps });
+    const answer = await ask("curves", { points, steps: this.about.most_steps });
+    this.answer = { ...answer, points: points.length }; // by now there may be more
     this.drawErrors();
     this.show();
   }
@@ -131,12 +132,12 @@ export class CurvesPanel {
   }
 
   words() {
-    const { points, answer, truth } = this;
-    if (!points.length) return "No points yet: this is where both networks start.";
+    const { answer, truth } = this;
+    if (!answer.points) return "No points yet: this is where adaptation starts.";
     const errors = answer.models.map((model) => `${model.label} ${shown(model.errors[this.steps], 3)}`).join(", ");
     const curve = truth ? ` The dotted curve is ${shown(truth.amplitude, 1)}·sin(x − ${shown(truth.phase, 1)}).` : "";
     const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-    return `${plural(points.length, "point")}, mean squared error at them after ${plural(this.steps, "step")}: ${errors}.${curve}`;
+    return `${plural(answer.points, "point")}, mean squared error at them after ${plural(this.steps, "step")}: ${errors}.${curve}`;
   }
 
   draw() {

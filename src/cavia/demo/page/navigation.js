@@ -64,7 +64,9 @@ export class NavigationPanel {
   }
 
   async walk() {
-    this.answer = await ask("navigation", { goal: this.goal, updates: this.about.most_updates, seed: this.seed });
+    const { goal, seed } = this;
+    const answer = await ask("navigation", { goal, updates: this.about.most_updates, seed });
+    this.answer = { ...answer, goal }; // by now it may be another
     this.draw(true);
   }
 
@@ -90,7 +92,7 @@ export class NavigationPanel {
       legendEntry(`way way-${index}`, index ? `after update ${index}` : "before any update")),
       legendEntry("episode", `episodes that ${updates < this.about.most_updates ? "the next update learns from" : "the last policy tries"}`));
     const returns = stages.map((stage) => shown(stage.return, 1)).slice(0, updates + 1).join(", ");
-    this.parts.status.textContent = `Goal (${this.goal.map((value) => shown(value)).join(", ")}); `
+    this.parts.status.textContent = `Goal (${this.answer.goal.map((value) => shown(value)).join(", ")}); `
       + `return of the most likely path after 0 … ${updates} updates: ${returns} (0 is best).`;
   }
 

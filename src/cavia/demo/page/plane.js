@@ -72,11 +72,12 @@ export class PlanePanel {
   }
 
   async look() {
-    this.answer = await ask("plane", { context: this.place });
+    const context = this.place;
+    this.answer = await ask("plane", { context });
     this.drawCurve();
     this.drawPlace();
     const { amplitude, phase } = this.answer.nearest;
-    this.parts.status.textContent = `φ = (${this.place.map((value) => shown(value)).join(", ")}); the nearest task is `
+    this.parts.status.textContent = `φ = (${context.map((value) => shown(value)).join(", ")}); the nearest task is `
       + `${shown(amplitude)}·sin(x − ${shown(phase)}).`;
   }
 

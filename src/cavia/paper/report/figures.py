@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cavia.paper.report.palette import line_styles
 from cavia.paper.report.picture_figures import pictures_svg
-from cavia.paper.schema import Curves, Lines, Panel, Pictures, Scatter, Series
+from cavia.paper.schema import Curves, Lines, Panel, Pictures, Portraits, Scatter, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +45,12 @@ _STYLE = {
 }
 
 
-def figure_svg(figure: Lines | Scatter | Curves | Pictures, prefix: str) -> str:
+def figure_svg(figure: Lines | Scatter | Curves | Portraits | Pictures, prefix: str) -> str:
     """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
     return pictures_svg(figure, prefix) if figure["kind"] == "pictures" else _plot_svg(figure, prefix)
 
 
-def _plot_svg(figure: Lines | Scatter | Curves, prefix: str) -> str:
+def _plot_svg(figure: Lines | Scatter | Curves | Portraits, prefix: str) -> str:
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -60,6 +60,8 @@ def _plot_svg(figure: Lines | Scatter | Curves, prefix: str) -> str:
             _draw_lines(drawn, figure)
         elif figure["kind"] == "curves":
             _draw_curves(drawn, figure)
+        elif figure["kind"] == "portraits":
+            _draw_portraits(drawn, figure)
         else:
             _draw_scatter(drawn, figure)
         buffer = io.StringIO()
@@ -158,11 +160,29 @@ def _draw_curves(drawn: "Figure", figure: Curves) -> None:
     for axes, panel in zip(drawn.subplots(1, len(panels), sharey=True, squeeze=False).flat, panels, strict=True):
         axes.plot(panel["x"], panel["truth"], color="#b8bec6", linewidth=4.5, label="truth")
         axes.plot(panel["x"], panel["before"], color=_INK, linestyle=":", linewidth=1.3, label="before adapting")
-        axes.plot(panel["x"], panel["after"], color="#0072b2", label="after one step")
+        axes.plot(panel["x"], panel["after"], color="#0072b2", label="after adapting")
         x, y = zip(*panel["known"], strict=True)
         axes.plot(x, y, "o", color="#d55e00", markeredgecolor="white", markersize=6.5, label="known points", zorder=5)
         axes.set(xlabel=figure["x_label"], title=panel["title"])
         axes.label_outer()
+    drawn.axes[0].set_ylabel(figure["y_label"])
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside upper center", ncols=4)
+
+
+def _draw_portraits(drawn: "Figure", figure: Portraits) -> None:
+    panels = figure["panels"]
+    drawn.set_size_inches(7.4, 2.7)
+    for axes, panel in zip(drawn.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
+        known = {"color": "#d55e00", "markersize": 3.5, "linewidth": 0.6, "label": "known trajectory"}
+        axes.plot(*zip(*panel["known"], strict=True), "o-", alpha=0.55, markeredgewidth=0, **known)
+        axes.plot(*zip(*panel["truth"], strict=True), color="#b8bec6", linewidth=4.5, label="another, truth")
+        axes.plot(
+            *zip(*panel["before"], strict=True), color=_INK, linestyle=":", linewidth=1.3, label="before adapting"
+        )
+        axes.plot(*zip(*panel["after"], strict=True), color="#0072b2", label="after adapting")
+        axes.set(xlabel=figure["x_label"])
+        axes.set_title(panel["title"], fontsize=8 if len(panels) > 3 else None)
     drawn.axes[0].set_ylabel(figure["y_label"])
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside upper center", ncols=4)

@@ -40,6 +40,11 @@ class RayWorkers(Workers):
         self.word = Storage(storage).sign() if storage else ""
         self.versions = versions()
 
+    def close(self) -> None:
+        """Leave nothing of ours in the storage but the run folders."""
+        if self.storage:
+            Storage(self.storage).forget(self.word)
+
     @property
     def room(self) -> int:
         there = int(self.cluster.resources().get(self.resource, 0))

@@ -1,0 +1,26 @@
+"""Beyond the paper: dynamical systems, each with parameters of its own."""
+
+from cavia.paper.dynamics import summary, training
+from cavia.paper.dynamics.training import DynamicsSettings
+from cavia.paper.experiment import Experiment
+
+EXPERIMENTS = (
+    Experiment(
+        id="dynamics",
+        title="Dynamical systems: one trajectory of a new system",
+        reproduces="beyond the paper: Lotka–Volterra and glycolysis as in CoDA, errors on training and on new systems",
+        sets={
+            "quick": DynamicsSettings(systems=("Lotka–Volterra",), iterations=150, every=50, probes=100),
+            "full": DynamicsSettings(),
+        },
+        minutes={"quick": 2, "full": 60},
+        cells=training.cells,
+        tasks=training.tasks,
+        learner=training.learner,
+        measure=training.measure,
+        chooses=("systems", "methods"),
+        summarise=summary.summary,
+        fit=training.fit,
+        before=training.before,
+    ),
+)

@@ -1,0 +1,169 @@
+"""What the experiment with dynamical systems shows, by the rules of results/claims.md."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cavia.paper.dynamics.training import CAVIA, KINDS, NEWTON, DynamicsSettings
+from cavia.paper.published import DYNAMICS
+from cavia.paper.schema import (
+    CellResult,
+    Claim,
+    CurvePanel,
+    Curves,
+    PortraitPanel,
+    Portraits,
+    Row,
+    Scatter,
+    Summary,
+    TableCell,
+)
+from cavia.paper.showing import cell, plane, table
+from cavia.paper.statistics import below, difference, grouped, scores, text
+
+MEASURES = ("in-domain", "adapted")
+UNIT = 1e5
+MOST_MINUTES = 30.0
+AXES = {"Lotka–Volterra": (0, 1, "prey", "predators"), "glycolysis": (0, 5, "S₁", "S₆")}  # states that are drawn
+Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one for each seed
+
+
+def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
+    groups: Groups = grouped(results, lambda one: (one["systems"], one["method"]))
+    columns = [(systems, measure) for systems in settings.systems for measure in MEASURES]
+    steps = {NEWTON: f"{settings.newton_steps} steps", CAVIA: f"{settings.gradient_steps} steps, learned rates"}
+    rows: list[Row] = [
+        {"label": f"{method}, {steps[method]}", "cells": [_cell(groups, method, *column) for column in columns]}
+        for method in settings.methods
+    ]
+    rows += [
+        {"label": f"{name}, quoted", "cells": [_quoted(known.get(column)) for column in columns]}
+        for name, known in DYNAMICS.items()
+    ]
+    caption = (
+        f"Squared error of whole trajectories, in units of 10⁻⁵; {settings.test_trajectories} unseen ones each. "
+        "In-domain: training systems, by their known trajectories; adapted: new systems, by one trajectory each. Rows "
+        "without a number of ours are from the paper on NCF, whose trajectories were simulated less exactly."
+    )
+    names = [f"{systems}, {measure}" for systems, measure in columns]
+    ours = {systems: groups[systems, NEWTON] for systems in settings.systems if (systems, NEWTON) in groups}
+    return {
+        "tables": [table(caption, "MSE × 10⁵", 1, "Systems", names, rows)],
+        "figures": [figure for systems, group in ours.items() for figure in _figures(systems, group[0])],
+        "claims": [*_error_claims(settings, groups), *_context_claims(ours)],
+    }
+
+
+def _cell(groups: Groups, method: str, systems: str, measure: str) -> TableCell | None:
+    group = groups.get((systems, method), [])
+    if not group:
+        return None
+    minutes = sum(one.seconds for one in group) / len(group) / 60
+    return cell(scores(group, measure), None, 1, f"{minutes:.1f} CPU minutes a seed", unit=UNIT)
+
+
+def _quoted(known: float | None) -> TableCell | None:
+    return {"ours": None, "paper": {"mean": UNIT * known, "interval": None}} if known else None
+
+
+# Claims
+
+
+def _error_claims(settings: DynamicsSettings, groups: Groups) -> Iterator[Claim]:
+    for systems in settings.systems:
+        ours, rival = groups.get((systems, NEWTON), []), groups.get((systems, CAVIA), [])
+        if not ours:
+            continue
+        errors = {measure: scores(ours, measure) for measure in MEASURES}
+        limits = KINDS[systems].limits
+        yield {
+            "claim": f"{systems}: {NEWTON}'s error is at most {limits[0]:.1e} in-domain and {limits[1]:.1e} adapted.",
+            "holds": all(errors[m].mean() <= limit for m, limit in zip(MEASURES, limits, strict=True)),
+            "evidence": "; ".join(f"{m}: {_small(errors[m].mean(1).tolist())} by seed" for m in MEASURES),
+        }
+        minutes = [one.seconds / 60 for one in (*ours, *rival)]
+        yield {
+            "claim": f"{systems}: every training takes at most {MOST_MINUTES:g} CPU minutes on one core.",
+            "holds": max(minutes) <= MOST_MINUTES,
+            "evidence": ", ".join(f"{value:.1f}" for value in minutes),
+        }
+        if rival:
+            gaps = {m: difference(UNIT * errors[m], UNIT * scores(rival, m)) for m in MEASURES}
+            yield {
+                "claim": f"{systems}: {NEWTON}'s error is below that of CAVIA by gradient.",
+                "holds": all(below(gap) for gap in gaps.values()),
+                "evidence": "; ".join(f"{m}: {text(gap, 2)} × 10⁻⁵" for m, gap in gaps.items()),
+            }
+
+
+def _context_claims(ours: dict[str, list[CellResult]]) -> Iterator[Claim]:
+    for systems, group in ours.items():
+        least = KINDS[systems].told
+        told = [min(one.probes["non-linear"].values()) for one in group]
+        yield {
+            "claim": f"{systems}: the context tells the parameters of a new system (R² above {least:g} for each, out "
+            "of sample, for every seed).",
+            "holds": min(told) > least,
+            "evidence": "; ".join(
+                f"seed {one['seed']}: {_r2(one.probes['non-linear'])}; linearly {_r2(one.probes['linear'])}"
+                for one in group
+            ),
+        }
+        of_context = [min(one.probes["of context"]) for one in group]
+        yield {
+            "claim": f"{systems}: the context holds nothing else (the parameters tell each of its numbers, R² above "
+            f"{least:g}, for every seed).",
+            "holds": min(of_context) > least,
+            "evidence": "; ".join(
+                f"seed {one['seed']}: {', '.join(f'{v:.3f}' for v in one.probes['of context'])}; of the initial state "
+                f"it tells {max(0.0, *one.probes['start']):.2f} at most"
+                for one in group
+            ),
+        }
+
+
+def _r2(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _small(values: list[float]) -> str:
+    return ", ".join(f"{value:.2e}" for value in values)
+
+
+# Figures
+
+
+def _figures(systems: str, one: CellResult) -> Iterator[Portraits | Curves | Scatter]:
+    slug = {"Lotka–Volterra": "lotka-volterra"}.get(systems, systems)
+    first, second, x_label, y_label = AXES[systems]
+    panels: list[PortraitPanel] = [
+        {
+            "title": panel["title"],
+            **{key: [[s[first], s[second]] for s in panel[key]] for key in ("truth", "before", "after", "known")},  # type: ignore[typeddict-item]
+        }
+        for panel in one.probes["portraits"]
+    ]
+    yield {
+        "name": f"dynamics-{slug}", "kind": "portraits", "x_label": x_label, "y_label": y_label,
+        "caption": f"{systems}: new systems. One trajectory is known of each (dots); another is predicted from its "
+        "initial state, before and after adapting to the first.",
+        "panels": panels,
+    }  # fmt: skip
+    yield {
+        "name": f"dynamics-{slug}-time", "kind": "curves", "x_label": "time", "y_label": x_label,
+        "caption": f"{systems}: the same predictions over time. Known of them is the initial state.",
+        "panels": [_over_time(panel, first, KINDS[systems].family.dt) for panel in one.probes["portraits"][:3]],
+    }  # fmt: skip
+    if len(one.probes["context"][0]) == 2:
+        caption = (
+            f"{systems}: the two context parameters of {len(one.probes['context'])} systems, each adapted to one "
+            f"trajectory, seed {one['seed']}."
+        )
+        points = one.probes["context"]
+        yield plane(f"dynamics-{slug}-context", caption, points, one.probes["parameters"], "context parameter")
+
+
+def _over_time(panel: dict[str, Any], state: int, dt: float) -> CurvePanel:
+    paths = {key: [float(row[state]) for row in panel[key]] for key in ("truth", "before", "after")}
+    times = [round(dt * i, 4) for i in range(len(paths["truth"]))]
+    known = [[0.0, paths["truth"][0]]]
+    return {"title": panel["title"], "x": times, "known": known, **paths}  # type: ignore[typeddict-item]

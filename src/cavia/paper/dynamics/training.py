@@ -1,0 +1,204 @@
+"""What the experiment with dynamical systems trains and measures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from cavia.evaluation.evaluate import evaluate
+from cavia.evaluation.probes import contexts, held_out_r2
+from cavia.learners.base import Learner
+from cavia.learners.newton import GaussNewton
+from cavia.learners.step_rates import StepwiseCAVIA
+from cavia.models.flow import Flow
+from cavia.paper.experiment import Cell, Data, Settings
+from cavia.tasks.batch import TaskBatch, seeded_generator
+from cavia.tasks.dynamics import Dynamics, Glycolysis, LotkaVolterra
+
+NEWTON, CAVIA = "Gauss–Newton", "CAVIA"
+SHOWN = 4  # new systems in the portraits
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of systems, and the choices made for it on its validation systems.
+
+    context:    parameters; more than the systems have, where their field is not linear in them.
+    support:    known trajectories in a training batch; one number is drawn for each.
+    query:      trajectories that it is trained on.
+    damping:    of the Gauss–Newton steps, at the start.
+    inner_lr:   of CAVIA's steps, at the start.
+    iterations: of each method: first on single transitions, then on whole trajectories.
+    limits:     of the claim on errors in-domain and adapted.
+    told:       of the claims on what the context tells: R² above this.
+    """
+
+    family: type[Dynamics]
+    context: int
+    tempo: float
+    support: tuple[int, ...]
+    query: int
+    damping: float
+    inner_lr: float
+    iterations: Mapping[str, tuple[int, int]]
+    limits: tuple[float, float]
+    told: float
+
+
+KINDS = {
+    "Lotka–Volterra": Kind(
+        LotkaVolterra,
+        context=2,
+        tempo=1.0,
+        support=(1, 2, 4),
+        query=4,
+        damping=0.01,
+        inner_lr=100.0,
+        iterations={NEWTON: (2000, 2000), CAVIA: (600, 600)},
+        limits=(2.5e-5, 5e-5),
+        told=0.99,
+    ),
+    "glycolysis": Kind(
+        Glycolysis,
+        context=4,
+        tempo=0.1,
+        support=(1, 2, 8),
+        query=8,
+        damping=0.01,
+        inner_lr=100.0,
+        iterations={NEWTON: (10_000, 6000), CAVIA: (3000, 2500)},
+        limits=(3.3e-4, 2.8e-4),
+        told=0.9,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class DynamicsSettings(Settings):
+    known: ClassVar[Mapping[str, Any]] = {"systems": KINDS, "methods": (NEWTON, CAVIA)}
+
+    systems: tuple[str, ...] = tuple(KINDS)
+    methods: tuple[str, ...] = (NEWTON, CAVIA)
+    iterations: int = 1_000_000  # at most; each kind of systems has its own numbers
+    hidden: tuple[int, ...] = (64, 64, 64)
+    tasks_per_batch: int = 9  # all training systems
+    newton_steps: int = 2
+    gradient_steps: int = 20
+    lr: float = 3e-3  # on transitions
+    later_lr: float = 1e-3  # on whole trajectories
+    cooldown: float = 0.6
+    every: int = 200
+    validation_tasks: int = 9
+    validation_query: int = 16
+    test_trajectories: int = 32
+    probes: int = 300  # systems whose parameters are to be told from the context
+
+
+def cells(settings: DynamicsSettings, seeds: int) -> list[Cell]:
+    return [
+        Cell({"systems": systems, "method": method, "seed": seed})
+        for systems in settings.systems
+        for method in settings.methods
+        for seed in range(seeds)
+    ]
+
+
+def tasks(settings: DynamicsSettings, cell: Cell, data: Data) -> Dynamics:
+    """The systems of a cell. Known trajectories are looked at transition by transition, predicted ones as a whole."""
+    return KINDS[cell["systems"]].family(support_window=1)
+
+
+def learner(settings: DynamicsSettings, cell: Cell, family: Dynamics) -> Learner:
+    kind = KINDS[cell["systems"]]
+    centre, scale = _sizes(kind.family)
+    model = Flow(len(family.ranges), settings.hidden, kind.context, centre, scale, kind.tempo)
+    if cell["method"] == CAVIA:
+        return StepwiseCAVIA(model, "mse", kind.inner_lr, settings.gradient_steps)
+    return GaussNewton(model, damping=kind.damping, inner_steps=settings.newton_steps)
+
+
+@lru_cache
+def _sizes(family: type[Dynamics]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each number of a state, over all training trajectories."""
+    every = family.trajectories
+    batch = family().sample(len(family.systems["train"]), every, every, torch.Generator())
+    states = batch.query_y.flatten(0, -2)
+    return tuple(round(v, 4) for v in states.mean(0).tolist()), tuple(round(v, 4) for v in states.std(0).tolist())
+
+
+def before(settings: DynamicsSettings, cell: Cell, family: Dynamics) -> list[tuple[Dynamics, dict[str, Any]]]:
+    """The first stage: transitions only, which are cheap."""
+    first, _ = _iterations(settings, cell)
+    return [(replace(family, query_window=1), {"iterations": first, "lr": settings.lr})]
+
+
+def fit(settings: DynamicsSettings, cell: Cell) -> dict[str, Any]:
+    kind, (_, second) = KINDS[cell["systems"]], _iterations(settings, cell)
+    return {
+        "iterations": second,
+        "lr": settings.later_lr,
+        "support": kind.support,
+        "query": kind.query,
+        "clip": None,
+        "compile": False,
+    }
+
+
+def _iterations(settings: DynamicsSettings, cell: Cell) -> tuple[int, ...]:
+    of_method = KINDS[cell["systems"]].iterations[cell["method"]]
+    return tuple(min(number, settings.iterations) for number in of_method)
+
+
+def measure(learner: Learner, family: Dynamics, settings: DynamicsSettings, cell: Cell) -> dict[str, Any]:
+    """Errors of whole trajectories: of the training systems, and of new ones by one trajectory of each."""
+    in_domain = replace(family, known=True)
+    count = settings.test_trajectories
+    old = evaluate(learner, in_domain, len(family.systems["train"]), family.trajectories, count, learner.inner_steps)
+    new = evaluate(learner, family, len(family.systems["test"]), 1, count, learner.inner_steps)
+    scores = {"in-domain": old.scores[[0, -1]].tolist(), "adapted": new.scores[[0, -1]].tolist()}
+    portraits = _portraits(learner, family)
+    return {"scores": scores, "probes": {"portraits": portraits, **_told(learner, family, settings)}}
+
+
+def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dict[str, Any]:
+    """What the contexts of random systems tell of their parameters, and what else they hold."""
+    low, high = torch.tensor(family.systems["train"]).aminmax(dim=0)
+    generator = seeded_generator(0, "identifiability")
+    parameters = low + (high - low) * torch.rand(settings.probes, len(low), generator=generator)
+    batch = family.of(parameters, 1, 1, generator)
+    found = contexts(learner, batch, learner.inner_steps)
+    own = torch.stack([batch.attributes[name] for name in family.names], 1)
+    start = dict(batch.support_x)["state"][:, 0, 0]  # of the trajectory that it adapted to
+    return {
+        "context": found.tolist(),
+        "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
+        "linear": _named(family, held_out_r2(found, own, linear=True)),
+        "non-linear": _named(family, held_out_r2(found, own, linear=False)),
+        "of context": held_out_r2(own, found, linear=False).tolist(),
+        "start": held_out_r2(found, start, linear=False).tolist(),
+    }
+
+
+def _named(family: Dynamics, values: Tensor) -> dict[str, float]:
+    return dict(zip(family.names, values.tolist(), strict=True))
+
+
+def _portraits(learner: Learner, family: Dynamics) -> list[dict[str, Any]]:
+    """A trajectory of each new system that was not seen, before and after adapting to the one that was."""
+    batch: TaskBatch = family.sample(SHOWN, 1, 1, seeded_generator(0, "test"), "test")
+    steps = (0, learner.inner_steps)
+    adapted = [learner.adapt(batch.support_x, batch.support_y, steps=number) for number in steps]
+    before, after = (learner.predict(batch.query_x, one)[:, 0, 0] for one in adapted)
+    known, asked = dict(batch.support_x), dict(batch.query_x)
+    seen = torch.cat([known["state"][:, 0, :1], batch.support_y[:, 0, :, 0]], 1)
+    start = asked["state"][:, 0]
+    paths = {"truth": batch.query_y[:, 0, 0], "before": before, "after": after}
+    whole = {name: torch.cat([start, path], 1) for name, path in paths.items()} | {"known": seen}
+    return [
+        {name: [[round(v, 4) for v in state] for state in path[i].tolist()] for name, path in whole.items()}
+        | {"title": ", ".join(f"{name} {values[i]:g}" for name, values in batch.attributes.items())}
+        for i in range(len(batch))
+    ]

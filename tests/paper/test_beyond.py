@@ -1,0 +1,107 @@
+"""Dynamics and many modes: what is concluded from results, by the rules of results/claims.md."""
+
+from dataclasses import replace
+
+import pytest
+
+from cavia.paper.catalogue import find
+from cavia.paper.checking import first_problem
+from cavia.paper.dynamics.summary import summary as dynamics_summary
+from cavia.paper.modes.summary import summary as modes_summary
+from cavia.paper.modes.training import cells as modes_cells
+from cavia.paper.report.figures import figure_svg
+from tests.paper.cells import claim, claims, noise, result
+from tests.paper.report.results import result as whole_result
+
+# Dynamics
+
+PANEL = {"title": "beta 1", **{key: [[0.0, 1.0], [1.0, 2.0]] for key in ("truth", "before", "after", "known")}}
+
+
+def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=200.0):
+    found = {
+        "in-domain": [noise(1.0, 9), noise(in_domain, 9, scale=1e-6)],
+        "adapted": [noise(1.0, 4), noise(adapted, 4, scale=1e-6)],
+    }
+    probes = {
+        "portraits": [PANEL] * 4,
+        "context": [[0.1, 0.2], [0.3, 0.4]],
+        "parameters": {"beta": [0.5, 1.0], "delta": [1.0, 0.5]},
+        "linear": {"beta": 0.9, "delta": 0.8},
+        "non-linear": {"beta": told, "delta": 0.9999},
+        "of context": [back, 0.999],
+        "start": [0.01, -0.2],
+    }
+    choices = {"systems": "Lotka–Volterra", "method": method, "seed": seed}
+    return result(choices, found, probes=probes, seconds=seconds)
+
+
+def conclusions(*results):
+    settings = replace(find("dynamics").sets["full"], systems=("Lotka–Volterra",))
+    summary = dynamics_summary(settings, list(results))
+    assert first_problem(whole_result(**summary)) is None
+    return summary
+
+
+def test_all_claims_hold_for_small_errors_and_a_context_that_tells():
+    ours = [trained("Gauss–Newton", 1e-5, 4e-5, seed) for seed in range(3)]
+    summary = conclusions(*ours, trained("CAVIA", 9e-5, 2e-4))
+    assert [one["holds"] for one in summary["claims"]] == [True] * 5
+    row = summary["tables"][0]["rows"][0]
+    assert row["label"] == "Gauss–Newton, 2 steps"
+    assert row["cells"][0]["ours"]["mean"] == pytest.approx(1.0)  # in units of 1e-5
+    assert summary["tables"][0]["rows"][-1]["cells"][0]["paper"] == {"mean": pytest.approx(3.7), "interval": None}
+
+
+def test_each_claim_fails_by_its_own_number():
+    assert claims(conclusions(trained("Gauss–Newton", 3e-5, 4e-5)), "at most 2.5e-05") == [False]
+    assert claims(conclusions(trained("Gauss–Newton", 1e-5, 6e-5)), "at most 2.5e-05") == [False]
+    assert claims(conclusions(trained("Gauss–Newton", 1e-5, 4e-5, seconds=1801)), "30 CPU minutes") == [False]
+    assert claims(conclusions(trained("Gauss–Newton", 1e-5, 4e-5, told=0.98)), "tells the parameters") == [False]
+    assert claims(conclusions(trained("Gauss–Newton", 1e-5, 4e-5, back=0.98)), "nothing else") == [False]
+    both = trained("Gauss–Newton", 1e-5, 4e-5), trained("CAVIA", 2e-5, 3e-5)
+    assert claims(conclusions(*both), "below that of CAVIA") == [False]
+
+
+def test_its_figures_can_be_drawn():
+    summary = conclusions(trained("Gauss–Newton", 1e-5, 4e-5))
+    assert [figure["kind"] for figure in summary["figures"]] == ["portraits", "curves", "scatter"]
+    for figure in summary["figures"]:
+        assert figure_svg(figure, figure["name"]).startswith("<svg")
+
+
+# Many modes
+
+
+def fitted(method, mse, steps=1, rates=(1.0, 0.0), validation=0.2, seed=0):
+    choices = {
+        "method": method, "inner_steps": steps, "context_lr": rates[0], "weights_lr": rates[1], "seed": seed,
+    }  # fmt: skip
+    found = {"mse": [noise(mean) for mean in (3.0, mse)]}
+    return result(choices, found, validation=validation, probes={"of kinds": {"sine": mse, "line": None}})
+
+
+def test_the_hybrid_must_be_below_at_every_number_of_steps():
+    settings = replace(find("modes").sets["full"], inner_steps=(1, 2))
+    rivals = [fitted("CAVIA", 0.5, steps) for steps in (1, 2)] + [fitted("MAML", 0.5, steps) for steps in (1, 2)]
+    ahead = modes_summary(settings, [*rivals, fitted("CAVIA + MAML", 0.4), fitted("CAVIA + MAML", 0.4, 2)])
+    assert claims(ahead) == [True, True]
+    assert first_problem(whole_result(**ahead)) is None
+    behind = modes_summary(settings, [*rivals, fitted("CAVIA + MAML", 0.4), fitted("CAVIA + MAML", 0.5, 2)])
+    assert claims(behind) == [False, False]
+
+
+def test_rates_are_chosen_by_validation_and_every_method_has_as_many():
+    settings = replace(find("modes").sets["full"], inner_steps=(1,))
+    results = [
+        fitted("CAVIA", 0.3, rates=(0.1, 0.0), validation=0.9), fitted("CAVIA", 0.5, validation=0.1),
+        fitted("MAML", 0.5), fitted("CAVIA + MAML", 0.4, rates=(1.0, 0.01)),
+    ]  # fmt: skip
+    summary = modes_summary(settings, results)
+    assert summary["tables"][0]["rows"][0]["cells"][0]["ours"]["mean"] == pytest.approx(0.5)
+    assert "of weights 0.01" in summary["tables"][0]["rows"][2]["cells"][0]["note"]
+    assert claim(summary, "ahead of CAVIA:")["holds"]
+    counts = {}
+    for cell in modes_cells(settings, 1):
+        counts[cell["method"]] = counts.get(cell["method"], 0) + 1
+    assert set(counts.values()) == {4}
