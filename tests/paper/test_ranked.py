@@ -109,3 +109,10 @@ def test_ranks_are_for_one_machine(capsys):
 def test_misuse_is_one_line(text, capsys):
     assert main(["run", "table1", f"--ranks={text}"]) == 2
     assert capsys.readouterr().err.startswith("cavia: ")
+
+
+def test_more_ranks_than_memory_are_refused_in_one_line(capsys):
+    assert main(["run", "table1", f"--ranks={10**9}"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "--ranks 1000000000) needs about" in said[0]

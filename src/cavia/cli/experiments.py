@@ -193,9 +193,10 @@ def _ranked(jobs: int | None, ranks: int) -> "Workers":
     from cavia.paper.running.ranked import RankedWorkers, too_many
 
     jobs = jobs or max(1, cores() // ranks)
+    workers = RankedWorkers(jobs, ranks)  # raises if they cannot be
     if line := too_many(jobs, ranks):
         print(f"cavia: {line}", file=sys.stderr)
-    return RankedWorkers(jobs, ranks)
+    return workers
 
 
 def _show_status(work: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, shown
 from cavia.machine import cores, require_memory
 from cavia.paper.experiment import Cell
 from cavia.paper.running.local import MEMORY, received
@@ -73,7 +73,8 @@ class RankedWorkers(Workers):
 
     def __init__(self, jobs: int, ranks: int):
         self.jobs, self.ranks, self.threads = jobs, ranks, max(1, cores() // (jobs * ranks))
-        require_memory(jobs * ranks * MEMORY, f"{jobs} cells at a time (--jobs) on {ranks} ranks each (--ranks)")
+        what = f"cells at a time (--jobs {shown(jobs)}) on several ranks (--ranks {shown(ranks)})"
+        require_memory(jobs * ranks * MEMORY, what)
 
     @property
     def room(self) -> int:
