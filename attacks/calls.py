@@ -18,7 +18,7 @@ from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, righ
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"}
-    | {"check_query", "query_losses", "rule", "network"},
+    | {"check_query", "check_features", "query_losses", "compared", "rule", "network"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
     | {"checked", "linearised"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
@@ -38,7 +38,7 @@ HOOKS = {
 }
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
 NOT_CALLED = {"TaskFamily", "Dynamics", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
-SMALL = {"size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
+SMALL = {"y", "size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
 LONG = {
     "iterations",
     "minutes",

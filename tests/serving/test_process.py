@@ -134,6 +134,7 @@ def test_misuse_is_one_line(learner_file, tmp_path, capsys, monkeypatch):
     assert "unknown argument '--prot'; did you mean '--port'?" in refused(capsys, model, "--prot", 1)
     assert "must be at most 65535, got '99999'" in refused(capsys, model, "--port", 99999)
     assert "database of another program" in refused(capsys, model, "--port", 0, "--store", _database(tmp_path))
+    assert "there is no store ." in refused(capsys, model, "--port", 0, "--store", ".")
     assert "begins redis://" in refused(capsys, model, "--port", 0, "--store", "redis://x")
     assert "cannot serve MAML" in refused(capsys, learner_file / "maml.cavia", "--port", 0)
     with socket.socket() as taken:

@@ -80,15 +80,15 @@ class LEO(GradientLearner):
 
     def _begin(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Fast:
         fast = self._starts(lead(x).shape[0])
-        return fast | {CODES: self.distribution(x, y, mask)[0]}
+        return fast | {CODES: self._distribution(x, y, mask)[0]}
 
-    def distribution(self, x: Inputs, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _distribution(self, x: Inputs, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and log σ² of each class's code, [T, ways, latent] twice (Eq. 4 of Rusu et al.).
 
         The pairs of a class's points with all points are read, and the mean over them is taken. Without points, zeros.
         """
         self.check_targets(y)
-        encoded = self.encode(self.embed(x))  # [T, K, hidden]
+        encoded = self.encode(self._embed(x))  # [T, K, hidden]
         pairs = [encoded.unsqueeze(2).expand(-1, -1, encoded.shape[1], -1), encoded.unsqueeze(1)]
         pairs[1] = pairs[1].expand(-1, encoded.shape[1], -1, -1)
         related = self.relate(torch.cat(pairs, -1))  # [T, K, K, 2 · latent]
@@ -99,7 +99,7 @@ class LEO(GradientLearner):
         mean, log_variance = of_class.chunk(2, -1)
         return mean, log_variance
 
-    def embed(self, x: Inputs, statistics: Tensor | None = None) -> Tensor:
+    def _embed(self, x: Inputs, statistics: Tensor | None = None) -> Tensor:
         """x [T, N, ...] → [T, N, F]."""
         no_context = self.decode.weight.new_zeros(lead(x).shape[0], self.model.context)
         given = () if statistics is None else (statistics,)
@@ -112,7 +112,7 @@ class LEO(GradientLearner):
 
     def predictor(self, x: Inputs, statistics: Tensor | None = None):  # type: ignore[no-untyped-def]
         """fast → logits [T, N, ways] of x [T, N, ...]: w·e(x) with w = μ(z) + σ(z) ε (Eq. 5)."""
-        embedded = self.embed(x, statistics)
+        embedded = self._embed(x, statistics)
 
         def logits(fast: Fast) -> Tensor:
             mean, log_variance = self.decode(fast[CODES]).chunk(2, -1)  # each [T, ways, F]
@@ -130,7 +130,7 @@ class LEO(GradientLearner):
         """Each task's query loss after adaptation, and the penalties (Eq. 6): [T]; codes and weights are drawn."""
         self.check_query(batch)
         x = without_padding(batch.support_x, batch.support_mask)
-        mean, log_variance = self.distribution(x, batch.support_y, batch.support_mask)
+        mean, log_variance = self._distribution(x, batch.support_y, batch.support_mask)
         noise = [
             torch.randn_like(one) if self.training else torch.zeros_like(one) for one in (mean, self._noises(mean))
         ]

@@ -35,7 +35,7 @@ QUOTED: dict[str, dict[int, tuple[float, float | None]]] = {
     "MT-Net, quoted": {1: (51.70, 1.84)},
     "VERSA, quoted": {1: (53.40, 1.82), 5: (67.37, 0.86)},
 }
-# Squared errors of whole trajectories in the paper on NCF (Nzoyem et al., 2025).
+# Squared errors of whole trajectories in published runs of CAVIA and of NCF (Nzoyem et al., 2025); not checked by us.
 DYNAMICS: dict[str, dict[tuple[str, str], float]] = {  # method → systems and measure → MSE
     "CAVIA": {
         ("Lotka–Volterra", "in-domain"): 1.8e-3,

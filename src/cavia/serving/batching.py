@@ -58,24 +58,26 @@ class Batcher:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        now, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
-        batch = []
-        for one in now:
-            if one.reply.done():  # who asked is gone
-                continue
-            if time.monotonic() - one.since > self.limits.seconds:
-                what = f"the request waited for more than {self.limits.seconds:g} s, the limit; send fewer at a time"
-                one.reply.set_result(refusal(429, what))
-            else:
-                batch.append(one)
+        batch: list[Waiting] = []
+        while self.waiting and not batch:
+            now, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
+            batch = [one for one in now if self._is_in_time(one)]
         if batch:
             self.busy = True
             self.seen(len(batch))
             loop = asyncio.get_running_loop()
             done = self.thread.submit(self._work, [one.request for one in batch])
             done.add_done_callback(lambda found: loop.call_soon_threadsafe(self._end, batch, found.result()))
-        elif self.waiting:
-            self._begin()
+
+    def _is_in_time(self, one: Waiting) -> bool:
+        """Whether somebody still waits for the reply, and has not waited too long."""
+        if one.reply.done():  # who asked is gone
+            return False
+        if time.monotonic() - one.since <= self.limits.seconds:
+            return True
+        what = f"the request waited for more than {self.limits.seconds:g} s, the limit; send fewer at a time"
+        one.reply.set_result(refusal(429, what))
+        return False
 
     def _work(self, requests: Sequence[Request]) -> list[Reply]:
         try:

@@ -26,6 +26,6 @@ def open_backend(path: str | PathLike[str], create: bool, timeout: float) -> Bac
 
         return Server(path, create, timeout)
     file = checked_path(path)
-    if file.parts[0].rstrip(":") in SERVERS and file.parts[0].endswith(":"):
+    if any(file.parts[:1] == (f"{name}:",) for name in SERVERS):  # "." has no parts
         raise CaviaError("a URL must be a string: a Path drops one of its slashes")
     return Database(file, create, timeout)

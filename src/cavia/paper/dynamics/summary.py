@@ -42,7 +42,7 @@ def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
     caption = (
         f"Squared error of whole trajectories, in units of 10⁻⁵; {settings.test_trajectories} unseen ones each. "
         "In-domain: training systems, by their known trajectories; adapted: new systems, by one trajectory each. Rows "
-        "without a number of ours are from the paper on NCF, whose trajectories were simulated less exactly."
+        "without a number of ours are published runs of others, on less exact trajectories; not checked by us."
     )
     names = [f"{systems}, {measure}" for systems, measure in columns]
     ours = {systems: groups[systems, NEWTON] for systems in settings.systems if (systems, NEWTON) in groups}
