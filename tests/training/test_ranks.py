@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector
 
 import cavia
 from cavia.envs.base import Step
-from cavia.tensor_file import read_tensors
+from cavia.tensor_file import read_json, read_tensors, write_json
 from cavia.training.batches import TaskFeed
 from cavia.training.outer import Length
 from cavia.training.ranks import joined
@@ -294,3 +294,15 @@ def test_each_rank_needs_a_task():
     with started(3, trained, "CAVIA", 2, None, {"tasks_per_batch": 2}) as (_, receivers):
         found = answers(receivers)
     assert all("tasks_per_batch must be at least the number of ranks, 3, got 2" in one.args[1] for one in found)
+
+
+@pytest.mark.slow
+def test_ranks_go_on_with_the_kernel_of_the_run(tmp_path):
+    """Its config.json, which only the first rank reads, names none if the run is older than kernels."""
+    acted("CAVIA", TRPO, 2, run_dir=tmp_path)
+    config = read_json(tmp_path / "config.json")
+    assert config.pop("kernel")
+    write_json(tmp_path / "config.json", config)
+    one, other = on_ranks(2, acted, "CAVIA", TRPO, 4, TASKS, tmp_path)
+    assert one == other
+    assert "kernel" not in read_json(tmp_path / "config.json")

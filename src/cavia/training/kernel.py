@@ -1,7 +1,9 @@
 """Which kernel a run computes with: it is part of what makes a run the same to the bit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from cavia.errors import CaviaError, require_one_of
 from cavia.kernels.build import library
@@ -10,30 +12,31 @@ from cavia.training.checkpoint import RunFolder
 
 
 @contextmanager
-def recorded_kernel(has_kernel: bool, folder: RunFolder | None) -> Iterator[dict[str, str]]:
-    """Compute with the kernel of the run that is in the folder, or the best there is; gives its entry for config.json.
+def recorded_kernel(
+    has_kernel: bool, there: Mapping[str, Any] | None, folder: RunFolder | None
+) -> Iterator[dict[str, str]]:
+    """Compute with the kernel of the run that goes on, or the best there is; gives its entry for config.json.
 
     has_kernel: whether one was written for what the run computes.
+    there:      the run's config.json; None: it begins.
 
     A run folder without the entry has none, or is older than kernels: it goes on without.
     """
     if not has_kernel:
         yield {}
         return
-    there = folder.recorded() if folder else None
-    if folder is None or there is None:
+    if there is None:
         kernel = available()
         entry = {"kernel": kernel}
     else:
         kernel = there.get("kernel", PLAIN)
         entry = {"kernel": kernel} if "kernel" in there else {}
-        _require(kernel, folder)
+        _require(kernel, folder.config if folder else Path("config.json"))
     with using(kernel):
         yield entry
 
 
-def _require(kernel: str, folder: RunFolder) -> None:
-    where = folder.path / "config.json"
+def _require(kernel: str, where: Path) -> None:
     require_one_of(f"kernel in {where}", kernel, KERNELS)
     if kernel == FUSED and library() is None:
         raise CaviaError(
