@@ -110,8 +110,11 @@ def _replaced(right: Sequence[str], parser: argparse.ArgumentParser, action: arg
             arguments[arguments.index(flag) + 1] = word
             return arguments
         return [*arguments, f"{flag}={word}"]
-    positionals = [each for each in parser._actions if not each.option_strings]
-    arguments[positionals.index(action)] = word
+    place = [each for each in parser._actions if not each.option_strings].index(action)
+    if place < len(arguments) and not arguments[place].startswith("--"):
+        arguments[place] = word
+    else:  # one that may be left out
+        arguments.insert(place, word)
     return arguments
 
 
