@@ -77,8 +77,8 @@ def _page(summary: dict[str, Any]) -> str:
         "tables_data.py and tables_methods.py. Root mean squared error in the target's unit, or log loss for classes, "
         "mean over the splits that are finished; less is better. The difference to CAVIA's is paired by split, ± 95 %. "
         "CAVIA's defaults were settled while splits 0 and 1 of Cigar, Wages, LaborSupply, dropouts, Snmesp and nlswork "
-        "were looked at; splits 2 to 4, and the other tables, had no part in it. Sizes and grids were changed after first "
-        "scores, and files of split 0 are partly of earlier commits (tables.py says how).",
+        "were looked at; splits 2 to 4, and the other tables, had no part in it. Sizes and grids were changed after "
+        "first scores, and files of split 0 are partly of earlier commits (tables.py says how).",
         "",
         "| against | CAVIA better | level | CAVIA worse | open |",
         "|---|---|---|---|---|",
