@@ -15,11 +15,11 @@ run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write 
 	$(BIN)/cavia report $(RUNS) --out $(RUNS)/report
 
 test: setup lint  ## Lint, types and the test suite, but for what takes minutes.
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not check"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not check"
 
 check: test docs  ## Everything: what `make test` leaves out, the peers of the benchmarks, the documentation.
 	$(PIP) -e '.[bench]'
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m check
 
 attack: setup  ## An hour of generated misuse and damaged files, 400 kills: the figures in results/attack.
 	$(BIN)/python -m attacks --out results/attack $(ATTACK)

@@ -25,7 +25,7 @@ HOOKS = {
     "Concat": {"forward", "add_context", "from_features"},
     "FiLM": {"forward"},
     "Outer": {"step", "check", "takes", "has_kernel", "lr_at"},
-    "TaskEnv": {"state", "load_state"},
+    "TaskEnv": {"state", "load_state", "keep"},
     "OuterStep": {"take", "state", "load_state", "now", "spread"},
     "TaskFamily": {"reopen", "pictures_of_each_class"},
     "Dynamics": {"derivative", "simulate", "conserved"},

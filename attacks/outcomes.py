@@ -22,7 +22,7 @@ from cavia import Adapted, CaviaError, Diverged
 RIGHT, CLEAR, RAW, SILENT = "right", "clear", "raw", "silently wrong"
 SECONDS, BYTES = 10, 6 * 2**30  # what a case may take before it counts as raw
 LONGEST_LINE = 600
-TOO_LONG, STOPPED = "no end", 3  # of a case, and the exit code of the process that was in it
+TOO_LONG = "no end"
 
 
 class TooLong(BaseException):
@@ -135,20 +135,24 @@ def outcomes(cases: Sequence[Case]) -> Iterator[Outcome]:
 def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
     context, done = multiprocessing.get_context("fork"), 0
     while done < len(cases):
+        stopped = False
         receive, send = context.Pipe(duplex=False)
         child = context.Process(target=_work, args=(cases[done:], send, scratch), daemon=False)
         child.start()
         send.close()
         try:
             while done < len(cases) and receive.poll(2 * SECONDS):
-                yield receive.recv()
+                result = receive.recv()
+                if stopped := result is None:
+                    break
+                yield result
                 done += 1
         except EOFError:
             child.join(SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
         child.join()
-        if done < len(cases) and child.exitcode != STOPPED:  # the child hangs in this case, or died of it
+        if done < len(cases) and not stopped:  # the child hangs in this case, or died of it
             case = cases[done]
             kind = RIGHT if case.may_last and child.exitcode == -signal.SIGKILL else RAW
             yield Outcome(kind, case.target, case.about, show(case.value), f"no end, or exit code {child.exitcode}")
@@ -169,8 +173,8 @@ def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         send.send(result)
         if result.said.startswith(TOO_LONG):  # whatever was broken off is not to be trusted any more
-            send.close()
-            os._exit(STOPPED)
+            send.send(None)
+            break
 
 
 def _too_long(*_: Any) -> None:
