@@ -9,7 +9,7 @@ from attacks.outcomes import CLEAR, RAW, RIGHT, SILENT, Case, outcome, outcomes
 
 import cavia
 
-SHARES = {"calls": 0.03, "commands": 0.04, "files": 0.04}
+SHARES = {"calls": 0.005, "commands": 0.02, "files": 0.04}  # `make attack` tries all
 
 
 def test_every_public_call_can_be_attacked():
@@ -24,7 +24,7 @@ def test_every_command_is_attacked():
     assert not set(COMMANDS) - set(subcommands())
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_of_the_attacks_finds_nothing(kind):
     found = [str(each) for each in attack(kind, 0, SHARES[kind]) if each.kind in (RAW, SILENT)]
