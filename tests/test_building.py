@@ -101,7 +101,7 @@ def test_our_networks_are_built_again(name):
     kind = known(ContextModel)[name]
     if kind.__module__.split(".")[0] != "cavia" or kind is cavia.Conditioned:
         return
-    needed = {"inputs": 2, "outputs": 3, "observations": 2, "actions": 2}
+    needed = {"states": 2, "inputs": 2, "outputs": 3, "observations": 2, "actions": 2}
     from cavia.building import argument_names
 
     model = kind(**{key: value for key, value in needed.items() if key in argument_names(kind)})

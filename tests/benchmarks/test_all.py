@@ -36,7 +36,7 @@ def in_this_process(monkeypatch):
     return ran
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_quick_writes_page_numbers_and_plot(in_this_process, monkeypatch, tmp_path):
     small = ["--rounds", "1", "--seconds", "0.001", "--largest", "16", "--work", "sine, CAVIA", "--without", *SLOW]
     small += ["--out", str(tmp_path / "out"), "--parts", str(tmp_path / "parts")]

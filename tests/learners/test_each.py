@@ -61,5 +61,6 @@ def test_what_is_no_iterator_of_batches_is_said(learner, call, message):
 
 @pytest.mark.slow
 def test_the_example_of_the_page_on_scaling_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), flags=re.DOTALL)
-    exec(code, {})
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), flags=re.DOTALL):
+        exec(code, names)

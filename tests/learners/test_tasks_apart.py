@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import cavia
+from cavia.tasks.points import each, lead
 from tests.conformance.test_conformance import LEARNERS, mlp, sines
 from tests.graphs import as_traced
 
@@ -39,7 +40,12 @@ def make(name):
     torch.manual_seed(0)
     learner, batch = EVERY[name]()
     points = (batch.support_x, batch.support_y, batch.query_x)
-    return learner.eval(), [torch.cat([value, value.flip(1)])[:4].clone() for value in points]
+    return learner.eval(), [each(doubled, value) for value in points]
+
+
+def doubled(value):
+    """[T, N, ...] → four tasks, some of them with their points in another order."""
+    return torch.cat([value, value.flip(1)])[:4].clone()
 
 
 def run(learner, support_x, support_y, query_x):
@@ -60,11 +66,11 @@ def assert_apart(found, expected):
 def test_a_fault_in_one_task_reaches_no_other(name, place):
     learner, points = make(name)
     expected = run(learner, *points)
-    if not points[place].is_floating_point():
+    if not lead(points[place]).is_floating_point():
         return  # labels are whole numbers
     for value in VALUES:
-        faulty = [one.clone() for one in points]
-        faulty[place][BAD, 0] = value
+        faulty = [each(torch.clone, one) for one in points]
+        lead(faulty[place])[BAD, 0] = value
         found = run(learner, *faulty)
         assert_apart(found, expected)
         if value != value and "own loss" not in name:  # what NaN counts is the own loss's business

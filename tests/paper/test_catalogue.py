@@ -113,8 +113,13 @@ def outcome(experiment, changes, runs: Path):
     return found, [{name: value.tolist() for name, value in model.items()} for model in models]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CATALOGUE)
+LONG = ("dynamics", "omniglot_methods", "omniglot")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.check if name in LONG else pytest.mark.slow) for name in CATALOGUE],
+)
 def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
     experiment = CATALOGUE[name]
     needs(experiment)

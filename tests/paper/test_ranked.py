@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_killed_rank_ends_the_cell_in_one_line(tmp_path, killed):
     assert all(process.exitcode is not None for process in where.worker.processes)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_ctrl_c_leaves_one_checkpoint_to_go_on_from(tmp_path):
     settings = (f"--set={name}={value}" for name, value in (TINY | {"iterations": 9_999}).items())
     command = [
@@ -74,7 +75,8 @@ def test_ctrl_c_leaves_one_checkpoint_to_go_on_from(tmp_path):
         str(tmp_path),
         *settings,
     ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in the background do not
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=hear) as process:
         folder = order(tmp_path).folder(CELL)
         try:
             while not (folder / "config.json").exists():

@@ -142,7 +142,7 @@ MEASURE = """if True:
     print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])"""
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_number_of_row_groups(tmp_path, learner):
     peaks = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavia.errors import CaviaError, shown
+from cavia.errors import CaviaError, named, shown
 from cavia.store.contexts import ContextStore
 from cavia.tables.cells import MISSING, as_text, canonical, is_missing
 from cavia.tables.model import KnownTasks, TableModel
@@ -58,7 +58,7 @@ def fitted(model: TableModel, extra: Mapping[str, Any], path: Any) -> dict[str, 
 def stored(model: TableModel, path: str | PathLike[str]) -> KnownTasks:
     """All contexts of a store that belongs to the model."""
     if not Path(path).is_file():
-        raise CaviaError(f"there is no store {shown(str(path))}; `save(…, contexts=…)` and `cavia adapt` make one")
+        raise CaviaError(f"there is no store {named(path)}; `save(…, contexts=…)` and `cavia adapt` make one")
     found = KnownTasks()
     with ContextStore(path, model.learner.version) as store:
         for ids, contexts in store.batches():
