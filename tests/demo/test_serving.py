@@ -30,7 +30,7 @@ def test_a_port_in_use_is_one_line(capsys):
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "a" * 70, "::zz", "\udc80", "a\0b"])
 def test_an_address_that_is_none_is_one_line(capsys, host):
-    assert "choose another --port or --host" in refused(capsys, "--port", "0", "--host", host)
+    assert "choose another --host" in refused(capsys, "--port", "0", "--host", host)
 
 
 def test_no_address_is_not_all_of_them(capsys):
@@ -43,7 +43,8 @@ def test_a_port_is_a_number(capsys):
 
 def test_without_the_extra_it_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "cavia.demo.serving", raising=False)
+    for module in ("cavia.demo.serving", "cavia.listening"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     assert "cavia demo needs uvicorn: pip install 'cavia-torch[serve]'" in refused(capsys)
 
 

@@ -40,10 +40,10 @@ def add_serve_command(commands: Any) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     _require_extra()
+    from cavia.listening import address, bound, run
     from cavia.serving.app import make_app
     from cavia.serving.limits import Limits
     from cavia.serving.opening import opened
-    from cavia.serving.running import address, bound, run
     from cavia.serving.tokens import is_loopback, read_token
 
     logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # what it warns of is nothing to the user

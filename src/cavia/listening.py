@@ -1,4 +1,4 @@
-"""A service at an address, until it is told to stop."""
+"""An application at an address, until it is told to stop: what `cavia serve` and `cavia demo` share."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, named
 
 BACKLOG = 2048  # connections that wait to be accepted
 DRAINING = 30  # seconds that requests have to end in
@@ -46,12 +46,15 @@ def address(listening: socket.socket) -> str:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address."""
+    """A socket that listens at the address; port 0 is any that is free."""
+    if not host:  # which would be all of the machine's addresses
+        raise CaviaError("--host must be an address, got ''; choose 127.0.0.1, or 0.0.0.0 for all")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise CaviaError(f"cannot listen at --host {host}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # the second: no name that a host can have
+        why = getattr(error, "strerror", error)
+        raise CaviaError(f"cannot listen at {named(host)}: {why}; choose another --host") from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
@@ -59,20 +62,20 @@ def bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise CaviaError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another --port"
+            f"cannot listen at {named(host)}, port {port}: {error.strerror or error}; choose another --port"
         ) from error
     return made
 
 
-def run(app: Any, listening: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until a signal comes. started: is called when requests are answered."""
+def run(app: Any, listening: socket.socket, started: Callable[[], None], draining: int = DRAINING) -> None:
+    """Serve until a signal comes. started: is called when requests are answered; draining: seconds that they have."""
     config = uvicorn.Config(
         app,
         access_log=False,
         proxy_headers=False,  # nothing looks at the client's address
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=DRAINING,
-        lifespan="on",
+        timeout_graceful_shutdown=draining,
+        lifespan="auto",
     )
     Server(config, started).run([listening])
