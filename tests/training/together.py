@@ -1,6 +1,8 @@
 """Functions on several ranks, each a process on this machine."""
 
 import os
+import sys
+import threading
 import time
 import traceback
 from contextlib import contextmanager
@@ -15,9 +17,19 @@ class Failed(Exception):
     """A rank ended by an exception: its class, and what it says."""
 
 
+def _say_where(send, seconds):
+    """After that time, what each thread is at, instead of an answer."""
+    time.sleep(seconds)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames().items()
+    stacks = [f"{names.get(thread)}:\n{''.join(traceback.format_stack(frame))}" for thread, frame in frames]
+    send.send(("failed", f"no answer within {seconds} s", "\n".join(stacks)))
+
+
 def _work(environment, function, arguments, send):
     os.environ.update(environment)
     torch.set_num_threads(1)
+    threading.Thread(target=_say_where, args=[send, 200], daemon=True).start()
     try:
         send.send(("found", function(*arguments)))
     except BaseException as error:
