@@ -175,7 +175,7 @@ def test_batches_are_checked_moved_and_cut():
     x = {"values": torch.zeros(2, 3, 1), "times": torch.zeros(2, 3)}
     x["times"][1, 2] = torch.nan
     floats = cavia.TaskBatch(x, torch.zeros(2, 3, 1), x, torch.zeros(2, 3, 1))
-    assert floats.fault() == "support_x['times'] of task 1, point 2 of the batch is nan: mend the data"
+    assert floats.fault() == "support_x['times'] of task 1, point 2 of the batch is nan: fix the data"
     with pytest.raises(cavia.CaviaError, match="need the same two leading axes"):
         cavia.TaskBatch({**x, "times": torch.zeros(2, 4)}, torch.zeros(2, 3, 1), x, torch.zeros(2, 3, 1))
 

@@ -78,8 +78,8 @@ def test_a_token_is_one_long_word(tmp_path, text):
 def test_a_token_file_that_is_not_there(tmp_path):
     with pytest.raises(cavia.CaviaError, match=r"cannot read --token-file .*No such file or directory; make one: "):
         read_token(tmp_path / "token")
-    with pytest.raises(cavia.CaviaError, match="it is no file"):
+    with pytest.raises(cavia.CaviaError, match="it is not a file"):
         read_token(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(cavia.CaviaError, match="it is no file"):
+    with pytest.raises(cavia.CaviaError, match="it is not a file"):
         read_token(tmp_path / "pipe")

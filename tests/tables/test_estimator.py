@@ -92,7 +92,7 @@ def test_update_goes_on_from_the_context(regressor):
     regressor.adapt(NEW_X[first], NEW_Y[first]).update(NEW_X[~first], NEW_Y[~first])
     twice.adapt(NEW_X, NEW_Y)
     assert torch.allclose(regressor.contexts_["ann"], twice.contexts_["ann"], rtol=1e-4, atol=1e-6)
-    with pytest.raises(cavia.CaviaError, match=r"1 of 1 groups have no context to go on from: 'cem'; use adapt"):
+    with pytest.raises(cavia.CaviaError, match=r"1 of 1 groups have no context to continue from: 'cem'; use adapt"):
         regressor.update(NEW_X[:3].assign(user="cem"), NEW_Y[:3])
 
 

@@ -201,7 +201,7 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(tmp_path, first, sec
     with started(first, stopped, 20, tmp_path / "part") as (_, receivers):
         ended = answers(receivers)
     assert [one.args[0] for one in ended] == ["Interrupted"] * first
-    assert all("of 60; run the same again to go on" in one.args[1] for one in ended)
+    assert all("of 60; run the same again to resume" in one.args[1] for one in ended)
     at = read_tensors(tmp_path / "part" / "checkpoint.safetensors")[1]["iteration"]
     assert 20 < at < 60
     assert_alike(whole, on_ranks(second, trained, "CAVIA", 60, tmp_path / "part"), 1e-9)
@@ -232,7 +232,7 @@ def test_ranks_end_alike_where_a_loss_is_not_finite():
         one, other = answers(receivers)
     assert one.args == other.args
     assert one.args[0] == "Diverged"
-    assert "at iteration 3; query_y of task 3, point 2 of the batch is nan: mend the data" in one.args[1]
+    assert "at iteration 3; query_y of task 3, point 2 of the batch is nan: fix the data" in one.args[1]
 
 
 def trained_without_end(folder):
@@ -254,7 +254,7 @@ def test_a_killed_rank_ends_the_others_within_seconds(tmp_path, killed):
     for one in found:
         assert one.args == (
             "CaviaError",
-            "another of the 3 ranks has ended (killed, or out of memory?); run the same again to go on",
+            "another of the 3 ranks has ended (killed, or out of memory?); run the same again to resume",
         )
 
 
