@@ -43,8 +43,8 @@ def fitted(tmp_path_factory):
 
 def run(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
-    found = capsys.readouterr()
-    return code, found.out, found.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def test_predictions_follow_each_users_context(fitted, tmp_path, capsys):

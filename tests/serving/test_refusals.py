@@ -16,11 +16,11 @@ def ask(serving, learner_file):
         yield ask
 
 
-def refused(found, status=422):
-    assert found[0] == status, found
-    assert set(found[1]) == {"detail"}
-    assert "\n" not in found[1]["detail"]
-    return found[1]["detail"]
+def refused(reply, status=422):
+    assert reply[0] == status, reply
+    assert set(reply[1]) == {"detail"}
+    assert "\n" not in reply[1]["detail"]
+    return reply[1]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def data_parallel(method):
         optimiser.zero_grad()
         wrapped(ours(batch, distributed.get_rank(), distributed.get_world_size())).mean().backward()
         optimiser.step()
-    found = after(learner)
+    actual = after(learner)
     distributed.destroy_process_group()
-    return found
+    return actual
 
 
 def accelerated(method):
@@ -66,9 +66,9 @@ def accelerated(method):
         share = ours(batch, accelerator.process_index, accelerator.num_processes)
         accelerator.backward(wrapped(share).mean())
         optimiser.step()
-    found = after(accelerator.unwrap_model(wrapped))
+    actual = after(accelerator.unwrap_model(wrapped))
     accelerator.end_training()
-    return found
+    return actual
 
 
 @pytest.mark.slow
@@ -77,5 +77,5 @@ def accelerated(method):
 def test_gradients_of_all_ranks_are_averaged(loop, method):
     one, other = on_ranks(2, loop, method)
     assert one == other
-    for found, alone in zip(one, plain(method), strict=True):
-        assert found == pytest.approx(alone, abs=1e-5)
+    for actual, alone in zip(one, plain(method), strict=True):
+        assert actual == pytest.approx(alone, abs=1e-5)

@@ -46,7 +46,7 @@ def trained(method, iterations, run_dir=None, changes=(), double=True):
 def assert_alike(one, several, tolerance):
     """All ranks end with the weights of the process alone, and with the same to the bit."""
     weights, *numbers = one
-    assert all(found == several[0] for found in several)
+    assert all(actual == several[0] for actual in several)
     torch.testing.assert_close(*map(torch.DoubleTensor, (several[0][0], weights)), rtol=0, atol=tolerance)
     assert several[0][1:] == pytest.approx(numbers, abs=tolerance)
 
@@ -248,10 +248,10 @@ def test_a_killed_rank_ends_the_others_within_seconds(tmp_path, killed):
         time.sleep(0.5)
         processes[killed].kill()
         begin = time.monotonic()
-        found = answers(receivers)
+        answered = answers(receivers)
         assert time.monotonic() - begin < 10
-    assert found.pop(killed) is None
-    for one in found:
+    assert answered.pop(killed) is None
+    for one in answered:
         assert one.args == (
             "CaviaError",
             "another of the 3 ranks has ended (killed, or out of memory?); run the same again to resume",
@@ -292,8 +292,8 @@ def test_ranks_that_were_given_different_runs_are_refused():
 @pytest.mark.slow
 def test_each_rank_needs_a_task():
     with started(3, trained, "CAVIA", 2, None, {"tasks_per_batch": 2}) as (_, receivers):
-        found = answers(receivers)
-    assert all("tasks_per_batch must be at least the number of ranks, 3, got 2" in one.args[1] for one in found)
+        answered = answers(receivers)
+    assert all("tasks_per_batch must be at least the number of ranks, 3, got 2" in one.args[1] for one in answered)
 
 
 @pytest.mark.slow
