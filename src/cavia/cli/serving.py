@@ -25,7 +25,7 @@ def add_serve_command(commands: Any) -> None:
     serve.add_argument(
         "--batch-ms",
         type=at_least(0, 1000),
-        default=2,
+        default=1,
         help="how long a request waits for others to be answered with; 0: one by one (default: 2)",
     )
     serve.add_argument(
