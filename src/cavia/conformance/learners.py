@@ -113,8 +113,8 @@ def _check_threads(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
     def serve() -> None:
         try:
             for _ in range(CALLS):
-                found = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
-                if not torch.allclose(found, expected, rtol=CLOSE, atol=CLOSE):
+                predicted = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
+                if not torch.allclose(predicted, expected, rtol=CLOSE, atol=CLOSE):
                     wrong.append("other numbers")
         except Exception as error:
             wrong.append(error)
@@ -137,8 +137,8 @@ def _check_saving(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
         loss = learner.loss if callable(learner.loss) else None
         again = load(path, loss=loss, learner=type(learner))
     keeps(learner, "saved and loaded it has the same version", again.version == learner.version)
-    found = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
-    require_close(learner, "saved and loaded it predicts the same", found, learner.predict(batch.query_x, adapted))
+    predicted = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
+    require_close(learner, "saved and loaded it predicts the same", predicted, learner.predict(batch.query_x, adapted))
 
 
 def _check_training(learner: Learner, batch: TaskBatch) -> None:

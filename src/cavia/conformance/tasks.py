@@ -66,8 +66,8 @@ def _sample(family: TaskFamily, seed: int, split: str, support: int, query: int)
 
 def _tensors(batch: TaskBatch) -> dict[str, Tensor]:
     """All tensors of the batch, by name."""
-    found: dict[str, Tensor] = {}
+    named: dict[str, Tensor] = {}
     for name, value in vars(batch).items():
         if name != "attributes" and value is not None:
-            found |= {f"{name} {i}".removesuffix(" 0"): one for i, one in enumerate(tensors(value))}
-    return found
+            named |= {f"{name} {i}".removesuffix(" 0"): one for i, one in enumerate(tensors(value))}
+    return named

@@ -195,8 +195,8 @@ class GradientLearner(Learner):
         tasks = lead(points[0]).shape[0]
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
             rows: list[Any] = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
-            found = [one_task(*map(row, (fast, *points))) for row in rows]
-            return found[0].unsqueeze(0) if tasks == 1 else torch.stack(found)
+            results = [one_task(*map(row, (fast, *points))) for row in rows]
+            return results[0].unsqueeze(0) if tasks == 1 else torch.stack(results)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
 
 

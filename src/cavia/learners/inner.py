@@ -136,8 +136,8 @@ def by_autograd(task_losses: TaskLosses, fast: Fast) -> tuple[Fast, Tensor]:
         losses = task_losses(leaves)
     if not losses.requires_grad:  # they depend on nothing that could move
         return {name: torch.zeros_like(value) for name, value in fast.items()}, losses
-    found = torch.autograd.grad(losses, list(leaves.values()), torch.ones_like(losses), materialize_grads=True)
-    return dict(zip(leaves, found, strict=True)), losses.detach()
+    gradients = torch.autograd.grad(losses, list(leaves.values()), torch.ones_like(losses), materialize_grads=True)
+    return dict(zip(leaves, gradients, strict=True)), losses.detach()
 
 
 _exporting = ContextVar("exporting", default=False)

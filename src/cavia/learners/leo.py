@@ -103,12 +103,12 @@ class LEO(GradientLearner):
         """x [T, N, ...] → [T, N, F]."""
         no_context = self.decode.weight.new_zeros(lead(x).shape[0], self.model.context)
         given = () if statistics is None else (statistics,)
-        found: Tensor = self.model(x, no_context, *given).flatten(2)
-        if found.shape[-1] != self.size:
+        features: Tensor = self.model(x, no_context, *given).flatten(2)
+        if features.shape[-1] != self.size:
             raise CaviaError(
-                f"LEO was built for {self.size} features, the model gives {list(found.shape)}; say features="
+                f"LEO was built for {self.size} features, the model gives {list(features.shape)}; say features="
             )
-        return found
+        return features
 
     def predictor(self, x: Inputs, statistics: Tensor | None = None):  # type: ignore[no-untyped-def]
         """fast → logits [T, N, ways] of x [T, N, ...]: w·e(x) with w = μ(z) + σ(z) ε (Eq. 5)."""
@@ -122,8 +122,8 @@ class LEO(GradientLearner):
 
     def _statistics(self, x: Inputs, fast: Fast) -> Tensor:
         no_context = self.decode.weight.new_zeros(lead(x).shape[0], self.model.context)
-        found: Tensor = self.model.statistics(x, no_context)  # type: ignore[operator]
-        return found
+        statistics: Tensor = self.model.statistics(x, no_context)  # type: ignore[operator]
+        return statistics
 
     @checked
     def forward(self, batch: TaskBatch) -> Tensor:

@@ -102,5 +102,5 @@ def _flat(fast: Fast) -> Tensor:
 def _gate(layer: nn.Module, hidden: Tensor, weights: Tensor, before: Tensor) -> Tensor:
     """[T, P, hidden], [T, P] and [T, P] → between 0 and 1, [T, P]."""
     read = torch.cat([hidden, weights.unsqueeze(-1), before.unsqueeze(-1)], -1)
-    found: Tensor = layer(read)
-    return found.squeeze(-1).sigmoid()
+    gate: Tensor = layer(read)
+    return gate.squeeze(-1).sigmoid()

@@ -133,12 +133,12 @@ def check_labels(learner: Learner, y: Tensor, ways: int) -> None:
 
 def features_of(learner: Learner, model: ContextModel, features: int | None) -> int:
     """The numbers in an embedding: as given, or as many as the model says it has outputs."""
-    found = getattr(model, "outputs", None) if features is None else features
-    if found is None:
+    size = getattr(model, "outputs", None) if features is None else features
+    if size is None:
         raise CaviaError(
             f"{type(learner).__name__} must know how many numbers {type(model).__name__} gives a point; say features="
         )
-    return require_at_least("features", found, 1)
+    return require_at_least("features", size, 1)
 
 
 class ProtoNets(MetricLearner):

@@ -57,12 +57,12 @@ class MTNet(GradientLearner):
 
     def network(self, fast: Fast) -> Fast:
         """T W and T b for W [T, rows, ...] and b [T, rows]: the layer's y = T (W x + b)."""
-        found = dict(fast)
+        transformed = dict(fast)
         for name, matrix in self.matrix_of.items():
             value, transform = fast[name], self.transforms[key(matrix)]
             rows = value.flatten(2) if value.ndim > 2 else value.unsqueeze(-1)  # [T, rows, n]
-            found[name] = (transform @ rows).view(value.shape)
-        return found
+            transformed[name] = (transform @ rows).view(value.shape)
+        return transformed
 
     def rule(self) -> Rule:
         shares = {name: self.row_logits[key(name)].sigmoid() for name in set(self.matrix_of.values())}

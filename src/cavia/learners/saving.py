@@ -108,13 +108,13 @@ def load_with_extra(
         )
     if "backbone" in description:
         tensors = filled(tensors, description["backbone"], module, model, path)
-    found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
-    found.load_state_dict(tensors)
-    _freeze(found, description.get("frozen"), path)
+    loaded = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
+    loaded.load_state_dict(tensors)
+    _freeze(loaded, description.get("frozen"), path)
     extra = description.get("extra", {})
     if not isinstance(extra, dict):
         raise CaviaError(f"{path} is damaged: extra must be a dictionary, got {shown(extra)}")
-    return found.eval(), extra
+    return loaded.eval(), extra
 
 
 def _freeze(learner: Learner, frozen: Any, path: Path) -> None:

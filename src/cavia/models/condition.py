@@ -107,10 +107,10 @@ def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
     names = [name for name, _ in module.named_modules() if name]
     chosen: set[str] = set()
     for pattern in [at] if isinstance(at, str) else map(str, at):
-        found = [name for name in names if _matches(name, pattern)]
-        if not found:
+        matches = [name for name in names if _matches(name, pattern)]
+        if not matches:
             raise CaviaError(f"at: the module has no layer {pattern!r}; {nearest(pattern, names)}")
-        chosen.update(found)
+        chosen.update(matches)
     if not chosen:
         raise CaviaError(f"at must name at least one layer; {nearest('', names)}")
     return [name for name in names if name in chosen]
@@ -152,14 +152,14 @@ def _twice(value: Tensor) -> Tensor:
 
 def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[str, Tensor]:
     """Name → the layer's output, of one run on a batch."""
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
 
     def keep(name: str, output: Any) -> None:
         while not isinstance(output, Tensor):
             if not output or not isinstance(output, Mapping | tuple | list):
                 raise CaviaError(f"layer {name!r} returns a {type(output).__name__}, which holds no tensor to modulate")
             output = next(iter(output.values())) if isinstance(output, Mapping) else output[0]
-        found[name] = output
+        outputs[name] = output
 
     handles = [
         model.module.get_submodule(name).register_forward_hook(lambda _m, _i, output, name=name: keep(name, output))
@@ -174,9 +174,9 @@ def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[s
         for handle in handles:
             handle.remove()
     for name in layers:
-        if name not in found:
+        if name not in outputs:
             raise CaviaError(f"layer {name!r} is never called when the module runs; condition the layer around it")
-    return found
+    return outputs
 
 
 def _site(name: str, layer: nn.Module, once: Tensor, twice: Tensor, how: str, axis: int | None) -> Site:

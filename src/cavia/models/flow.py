@@ -72,11 +72,15 @@ class Flow(ContextModel):
         self.centre, self.scale, self.solver, self.substeps = centre, scale, solver, substeps
         self.vectorises = solver == "rk4"  # how many steps are taken is not known before
         for name, values, default in (("middle", centre, 0.0), ("unit", scale, 1.0)):
-            found = torch.full((states,), default) if values is None else torch.tensor([float(v) for v in values])
-            if found.shape != (states,) or not found.isfinite().all() or (name == "unit" and not (found > 0).all()):
+            numbers = torch.full((states,), default) if values is None else torch.tensor([float(v) for v in values])
+            if (
+                numbers.shape != (states,)
+                or not numbers.isfinite().all()
+                or (name == "unit" and not (numbers > 0).all())
+            ):
                 what = "centre" if name == "middle" else "scale, above 0,"
                 raise CaviaError(f"{what} must be {states} finite numbers, one for each state, got {shown(values)}")
-            self.register_buffer(name, found, persistent=False)
+            self.register_buffer(name, numbers, persistent=False)
         self.middle: Tensor
         self.unit: Tensor
         widths = (states, *hidden, states * (1 + context))
@@ -142,8 +146,8 @@ class Flow(ContextModel):
 
     def _coefficients(self, h: Start, context: Tensor) -> Tensor:
         """1 and φ: [T, 1, ..., 1 + C], with as many axes as the states [T, N, ..., D] have."""
-        found = torch.cat([torch.ones_like(context[:, :1]), context], 1)
-        return found.view(len(found), *(1,) * (h.state.ndim - 2), -1)
+        coefficients = torch.cat([torch.ones_like(context[:, :1]), context], 1)
+        return coefficients.view(len(coefficients), *(1,) * (h.state.ndim - 2), -1)
 
     def _integrate(self, field: Field, state: Tensor, times: Tensor) -> list[Tensor]:
         if self.solver == "rk4":

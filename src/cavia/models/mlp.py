@@ -107,11 +107,11 @@ class MLP(ContextModel):
             with_context = (context,) if isinstance(layer, Concat) else ()
             sums.append(layer(relu(sums[-1]), *with_context))
         back = slope(sums.pop())  # [T, N, outputs]
-        found = torch.zeros_like(context)
+        gradient = torch.zeros_like(context)
         for layer, before in zip(reversed(rest), reversed(sums), strict=True):
             weight: Tensor = layer.weight  # type: ignore[assignment]
             if isinstance(layer, Concat):
-                found += back.sum(1) @ weight[:, -self.context :]
+                gradient += back.sum(1) @ weight[:, -self.context :]
                 weight = weight[:, : -self.context]
             back = torch.ops.aten.threshold_backward(back @ weight, before, 0)  # of ReLU
-        return found + back.sum(1) @ first.weight[:, -self.context :]  # type: ignore[index]
+        return gradient + back.sum(1) @ first.weight[:, -self.context :]  # type: ignore[index]

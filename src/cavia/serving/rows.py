@@ -52,8 +52,8 @@ class RowModel:
     ) -> dict[str, Any]:
         """Every row's prediction in the unit of its target, in the order of the rows."""
         whole = torch.empty(asked.table.rows, self.encoding.outputs)
-        for task, found in zip(tasks, outputs, strict=True):
-            whole[asked.rows[task.id]] = found.float()
+        for task, output in zip(tasks, outputs, strict=True):
+            whole[asked.rows[task.id]] = output.float()
         decoded = self.encoding.decode(whole)
         rows = [
             {"prediction": dict(zip(decoded, values, strict=True))} for values in zip(*decoded.values(), strict=True)
@@ -117,9 +117,9 @@ class RowModel:
 
 
 def _column(values: list[Any]) -> np.ndarray:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _levels(column: Any) -> dict[str, Any]:

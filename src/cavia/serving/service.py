@@ -157,8 +157,8 @@ class Service:
             own = listed[place : place + len(request.tasks)]
             place += len(request.tasks)
             if request.reply is None:
-                found = {task.id: {"context": one} for task, one in zip(request.tasks, own, strict=True)}
-                request.reply = 200, as_json({"tasks": found, **request.asked})
+                by_task = {task.id: {"context": one} for task, one in zip(request.tasks, own, strict=True)}
+                request.reply = 200, as_json({"tasks": by_task, **request.asked})
 
     def _predict(self, requests: Sequence[Request]) -> None:
         tasks = [task for request in requests for task in request.tasks]
@@ -197,14 +197,14 @@ class Service:
         """Contexts [T, C]; the ids that have none are an error that names them."""
         places = {name: place for place, name in enumerate(dict.fromkeys(ids))}
         try:
-            found = self.store.get([self._id(name) for name in places]).context
+            contexts = self.store.get([self._id(name) for name in places]).context
         except CaviaError as error:
             missing = [name for name in places if not self._knows(name)]
             if missing:
                 have = "has no context" if len(missing) == 1 else "have no context"
                 raise CaviaError(f"{first_few(missing)} {have} {what_for}; adapt first") from error
             raise Refused(503, error) from error
-        return found[torch.tensor([places[name] for name in ids])]
+        return contexts[torch.tensor([places[name] for name in ids])]
 
     def _knows(self, id: str) -> bool:
         return self._of_store(lambda: self._id(id) in self.store)

@@ -61,7 +61,7 @@ class Gate:
             if hmac.compare_digest(given, self.expected):
                 return None
             return 401, "the token is missing or wrong; send it as Authorization: Bearer …"
-        found = HOST.fullmatch(headers.get(b"host", b""))
-        if found and is_loopback(found.group(1).decode("ascii", "replace").strip("[]")):
+        match = HOST.fullmatch(headers.get(b"host", b""))
+        if match and is_loopback(match.group(1).decode("ascii", "replace").strip("[]")):
             return None
         return 403, "without a token, only requests to localhost are answered"

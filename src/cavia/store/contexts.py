@@ -95,10 +95,10 @@ class ContextStore:
         """Forget these tasks. If one of them is not there, all stay."""
         ids = checked_ids(ids, ordered=False)
         with self._database.writing() as transaction:
-            found = self._numbers(transaction, ids)
+            numbers = self._numbers(transaction, ids)
             rows = self._upgraded(transaction)
-            if rows and found and transaction.delete(list(found.items())) != len(found):
-                raise rows.damaged(list(found))
+            if rows and numbers and transaction.delete(list(numbers.items())) != len(numbers):
+                raise rows.damaged(list(numbers))
 
     def __len__(self) -> int:
         with self._database.reading() as transaction:
@@ -154,10 +154,10 @@ class ContextStore:
             else:
                 try:
                     ids = checked_ids(tasks)
-                    queries, found = self._get(transaction, ids).double(), self._numbers(transaction, ids)
+                    queries, numbers = self._get(transaction, ids).double(), self._numbers(transaction, ids)
                 except CaviaError as error:
                     raise CaviaError(f"tasks must be ids or contexts of the store: {error}") from error
-                own = torch.tensor([found[one] for one in ids], dtype=torch.int64)
+                own = torch.tensor([numbers[one] for one in ids], dtype=torch.int64)
             if rows is None or not len(queries):
                 return [[] for _ in queries]
             nearest = transaction.nearest(rows.layout, queries, k + (own is not None))
@@ -237,15 +237,15 @@ class ContextStore:
 
     def _get(self, transaction: Transaction, ids: list[Any]) -> Tensor:
         rows = self._asked_rows(transaction, ids)
-        found = {row[0]: row for row in transaction.rows("id", ids)} if rows else {}
-        self._require_all(ids, found)
-        return rows.contexts([found[one] for one in ids]) if rows else torch.empty(0, 0)
+        by_id = {row[0]: row for row in transaction.rows("id", ids)} if rows else {}
+        self._require_all(ids, by_id)
+        return rows.contexts([by_id[one] for one in ids]) if rows else torch.empty(0, 0)
 
     def _numbers(self, transaction: Transaction, ids: list[Any]) -> dict[Any, int]:
         """id → the number of its row; an error if one of the ids is not there."""
-        found = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
-        self._require_all(ids, found)
-        return found
+        numbers = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
+        self._require_all(ids, numbers)
+        return numbers
 
     def _asked_rows(self, transaction: Transaction, ids: list[Any]) -> Rows | None:
         """The rows, if ids of this kind can be among them."""
@@ -254,8 +254,8 @@ class ContextStore:
             rows.layout.check_kind(type(ids[0]).__name__, self.path)
         return rows
 
-    def _require_all(self, ids: list[Any], found: dict[Any, Any]) -> None:
-        missing = [one for one in ids if one not in found]
+    def _require_all(self, ids: list[Any], by_id: dict[Any, Any]) -> None:
+        missing = [one for one in ids if one not in by_id]
         if missing:
             raise CaviaError(f"{len(missing)} of {len(ids)} ids are not in {self.path}: {first_few(missing)}")
 

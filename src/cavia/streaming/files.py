@@ -42,8 +42,8 @@ def data_files(data: str) -> list[str]:
     """The Parquet files below a folder or an address, or the one file that it is, in the order of their names."""
     if "://" in data:
         system, path = _remote(data)
-        found = [path] if path.endswith(ENDINGS) else sorted(system.find(path))
-        files = [system.unstrip_protocol(one) for one in found if one.endswith(ENDINGS)]
+        paths = [path] if path.endswith(ENDINGS) else sorted(system.find(path))
+        files = [system.unstrip_protocol(one) for one in paths if one.endswith(ENDINGS)]
     else:
         place = Path(data).absolute()
         found_here = [place] if place.is_file() else sorted(place.rglob("*")) if place.is_dir() else []
@@ -99,9 +99,9 @@ def _require_together(files: Sequence[str], task: str, passes: int) -> None:
             with opened(file) as there:
                 for _, begun in _begun(there, task):
                     keys.extend(key for key in map(hash, begun) if key % passes == turn)
-        found, counts = np.unique(np.frombuffer(keys, dtype=np.int64), return_counts=True)
+        unique, counts = np.unique(np.frombuffer(keys, dtype=np.int64), return_counts=True)
         if (counts > 1).any():
-            _refuse(files, task, set(found[counts > 1].tolist()))
+            _refuse(files, task, set(unique[counts > 1].tolist()))
 
 
 def _refuse(files: Sequence[str], task: str, twice: set[int]) -> None:

@@ -45,17 +45,17 @@ def settled_types(
     """
     if problem is not None:
         require_one_of("problem", problem, PROBLEMS)
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for kind, columns in ((NUMBER, number), (CATEGORY, category), (DATE, date)):
         for name in listed_columns(kind, columns):
             table.column(name, kind)
-            if found.setdefault(name, kind) != kind:
-                raise CaviaError(f"column {name!r} cannot be a {found[name]} and a {kind}")
+            if types.setdefault(name, kind) != kind:
+                raise CaviaError(f"column {name!r} cannot be a {types[name]} and a {kind}")
     wanted = {"classification": CATEGORY, "regression": NUMBER}
     for name in listed_columns("target", target) if problem else ():
-        if found.setdefault(name, wanted[str(problem)]) != wanted[str(problem)]:
-            raise CaviaError(f"column {name!r} cannot be a {found[name]} and the target of a {problem}")
-    return found
+        if types.setdefault(name, wanted[str(problem)]) != wanted[str(problem)]:
+            raise CaviaError(f"column {name!r} cannot be a {types[name]} and the target of a {problem}")
+    return types
 
 
 def decide(table: Table, name: str) -> str:
@@ -79,8 +79,8 @@ def decide(table: Table, name: str) -> str:
 
 def is_two_valued(table: Table, name: str) -> bool:
     """Whether a column of numbers holds 0 and 1 and nothing else: as a target, these are two classes."""
-    found = {as_number(value) for value in table.column(name).tolist() if kind_of(value) == "number"}
-    return found == {0.0, 1.0}
+    numbers = {as_number(value) for value in table.column(name).tolist() if kind_of(value) == "number"}
+    return numbers == {0.0, 1.0}
 
 
 def _all_whole(values: Any, kinds: Sequence[str]) -> bool:

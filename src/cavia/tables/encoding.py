@@ -68,8 +68,8 @@ class Encoding:
         if isinstance(self.target, Category):
             classes = self.target.numbers(table)
             _check_classes(table, self.target, classes)
-            found = torch.from_numpy(classes)
-            return found.clamp(min=0), found >= 0
+            labels = torch.from_numpy(classes)
+            return labels.clamp(min=0), labels >= 0
         values = np.stack([one.standardise(table) for one in self.targets if isinstance(one, Number)], 1)
         targets = torch.from_numpy(values).float()
         known = ~targets.isnan().any(1)

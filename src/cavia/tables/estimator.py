@@ -46,8 +46,8 @@ class ContextRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         if interval is not None:
             table = self._fitted_table(X)
             bands = self.model_.predict_intervals(table, self.contexts_, interval, self.unknown)[1]
-            found = np.array([[*band] for band in bands.values()]).transpose(2, 0, 1)
-            return found[:, 0] if self.flat_ else found
+            stacked = np.array([[*band] for band in bands.values()]).transpose(2, 0, 1)
+            return stacked[:, 0] if self.flat_ else stacked
         values = self._predict(self._fitted_table(X), self.contexts_)
         return values[:, 0] if self.flat_ else values
 
@@ -104,8 +104,8 @@ class ContextClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc
     def _score(self, table: Table, contexts: Contexts, weights: np.ndarray | None = None) -> float:
         truth = [level_of(value) for value in table[self.model_.encoding.target.name].tolist()]
         likeliest = self._probabilities(table, contexts).argmax(1)
-        found = [level_of(self.classes_[i].item()) for i in likeliest]
-        return float(np.average(np.array(truth) == np.array(found), weights=weights))
+        predicted = [level_of(self.classes_[i].item()) for i in likeliest]
+        return float(np.average(np.array(truth) == np.array(predicted), weights=weights))
 
     def _targets(self, y: Any) -> dict[str, np.ndarray]:
         from sklearn.utils.multiclass import check_classification_targets

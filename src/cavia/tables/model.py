@@ -115,13 +115,13 @@ class TableModel:
 
     def bands(self, outputs: Tensor, deviations: Tensor, level: float) -> dict[str, Band]:
         """Target → predictions with intervals of this level, from outputs and their deviations, [rows, outputs]."""
-        found, factors = {}, self.factors(level)
+        bands, factors = {}, self.factors(level)
         for place, (target, values) in enumerate(self.encoding.decode(outputs).items()):
             unit = self.encoding.targets[place].scale  # type: ignore[union-attr]  # a number, or there are no factors
             half = (factors[place] * unit * deviations[:, place].double()).tolist()
             low, high = ([a + sign * b for a, b in zip(values, half, strict=True)] for sign in (-1, 1))
-            found[target] = Band(values, low, high)
-        return found
+            bands[target] = Band(values, low, high)
+        return bands
 
     def factors(self, level: float) -> list[float]:
         """Deviations of an interval, for each target; an error if the model has no intervals of this level."""

@@ -59,12 +59,12 @@ class EffectsNet(ContextModel):
         if x.ndim != 3 or x.shape[-1] != self.inputs:
             raise CaviaError(f"this EffectsNet takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
         x = as_floats(x, self.line.weight)
-        found, h = self.line(x), REACH * torch.tanh(x / REACH)
+        effects, h = self.line(x), REACH * torch.tanh(x / REACH)
         for layer in self.layers:
             h = relu(layer(h))
         if self.last is not None:
-            found = found + self.last(h)
-        return found.unflatten(-1, (self.outputs, 1 + self.effects))
+            effects = effects + self.last(h)
+        return effects.unflatten(-1, (self.outputs, 1 + self.effects))
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
         effects = context[:, : self.effects]

@@ -60,11 +60,11 @@ class TaskBatch:
     def _check_attributes(self) -> None:
         if not isinstance(self.attributes, Mapping):
             raise CaviaError(f"attributes must be name → tensor [tasks, ...], got {shown(self.attributes)}")
-        found = {name: as_tensor(f"attributes[{name!r}]", value) for name, value in self.attributes.items()}
-        for name, value in found.items():
+        attributes = {name: as_tensor(f"attributes[{name!r}]", value) for name, value in self.attributes.items()}
+        for name, value in attributes.items():
             if value.ndim == 0 or len(value) != len(self):
                 raise CaviaError(f"attributes[{name!r}] must be [{len(self)}, ...] for the tasks, got {shape(value)}")
-        object.__setattr__(self, "attributes", found)
+        object.__setattr__(self, "attributes", attributes)
 
     def __len__(self) -> int:
         """The number of tasks, T."""
@@ -98,8 +98,8 @@ class TaskBatch:
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
             several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
             for what, one in several.items():
-                if found := _fault(one, mask):
-                    return f"{what} of {found}: mend the data"
+                if fault := _fault(one, mask):
+                    return f"{what} of {fault}: mend the data"
         return None
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":

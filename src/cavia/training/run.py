@@ -199,10 +199,10 @@ class Run:
 
     def resume(self) -> None:
         """Go on from the checkpoint in the run folder, if there is one."""
-        found = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
-        if found is not None:
+        packed = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
+        if packed is not None:
             where = self.folder.checkpoint if self.folder else Path("the checkpoint")
-            self.state, groups = unpacked(found, where)
+            self.state, groups = unpacked(packed, where)
             try:
                 self._restore(groups, where)
             except CaviaError:

@@ -98,8 +98,8 @@ class TRPOStep(PolicyStep):
 
         def damped_fisher(vector: Tensor) -> Tensor:
             """Products with the Hessian of the mean KL divergence, and a little more."""
-            found = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
-            return self.ranks.mean(found / len(batch), len(batch)) + region.damping * vector
+            product = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
+            return self.ranks.mean(product / len(batch), len(batch)) + region.damping * vector
 
         direction, product = conjugate_gradients(damped_fisher, gradient, region.cg_iterations)
         return (2 * region.max_kl / (direction @ product)).sqrt() * direction, before, old
