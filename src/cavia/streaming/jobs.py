@@ -18,7 +18,7 @@ from cavia.streaming.models import Known, Streamed, open_model
 
 
 class Done(NamedTuple):
-    """How much was done: tasks adapted to or predicted, their rows, and those left out for want of a target."""
+    """How much was done: tasks adapted to or predicted, their rows, and rows left out because they have no target."""
 
     tasks: int = 0
     rows: int = 0
