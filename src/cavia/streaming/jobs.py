@@ -1,5 +1,7 @@
-"""What is done with each part of a data set: contexts into a store, or predictions into a file. Doing it twice is as
-doing it once."""
+"""What is done with each part of a data set: contexts into a store, or predictions into a file.
+
+Doing a part twice has the same effect as doing it once.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
