@@ -1,4 +1,4 @@
-"""Objects that say what they were built with, and classes that are found by name because they were defined."""
+"""Objects that know their constructor arguments, and classes that register themselves by name."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -138,7 +138,7 @@ def find(family: Any, name: str, where: str, module: str | None = None) -> Any:
         if module is None and len(ours) == 1:
             return ours[0]
         places = " and ".join(one.__module__ for one in classes)
-        raise CaviaError(f"{where} names {name}, of which there are several, in {places}; say which one to use")
+        raise CaviaError(f"{where} names {name}, but there are several, in {places}; say which one to use")
     if not classes:
         raise CaviaError(f"{where} needs {name}, which is not imported; {closest(name, known(family))}")
     return classes[0]

@@ -11,7 +11,7 @@ LARGEST_RATE = 3e38  # what float32 holds
 
 
 class CaviaError(ValueError):
-    """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
+    """An error that the caller can fix: a bad value, shapes that do not match, a file that is not ours."""
 
     def __init__(self, message: object = ""):
         super().__init__(one_line(str(message)))
@@ -22,7 +22,7 @@ class Busy(CaviaError):
 
 
 class Diverged(RuntimeError):
-    """Training met a loss that is not finite."""
+    """The training loss is not finite."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -1,6 +1,6 @@
 """PyTorch's own random numbers, which dropout draws from: each run has its own, in whichever thread it trains.
 
-PyTorch has one generator for the whole process, and no layer can be given another. So whoever draws takes a turn: his
+PyTorch has one generator for the whole process, and no layer can be given another. So whoever draws takes a turn: its
 numbers are put into the generator, and taken out again afterwards.
 """
 

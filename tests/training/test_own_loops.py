@@ -77,5 +77,5 @@ def accelerated(method):
 def test_gradients_of_all_ranks_are_averaged(loop, method):
     one, other = on_ranks(2, loop, method)
     assert one == other
-    for found, alone in zip(one, plain(method), strict=True):
-        assert found == pytest.approx(alone, abs=1e-5)
+    for actual, alone in zip(one, plain(method), strict=True):
+        assert actual == pytest.approx(alone, abs=1e-5)

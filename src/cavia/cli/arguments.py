@@ -133,7 +133,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
     except (OSError, ValueError) as error:  # a loop of links, a name that is too long
         raise CaviaError(f"cannot write --out {shown_text(str(out))}: {getattr(error, 'strerror', error)}") from error
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise CaviaError(f"cannot write --out {out}: {there} is no folder that can be written to")
+        raise CaviaError(f"cannot write --out {out}: {there} is not a writable folder")
 
 
 def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:

@@ -1,4 +1,4 @@
-"""A page to play with, served on this machine."""
+"""The demo, a page served on this machine."""
 
 import argparse
 from typing import Any

@@ -172,7 +172,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         with _workers(options) as where:
             finished = work.run(options.hours or float("inf"), where)
         if not finished:
-            print("the time is up; the same command goes on", file=sys.stderr)
+            print("time is up; the same command resumes", file=sys.stderr)
     _show_status(work)
 
 
@@ -222,7 +222,7 @@ def _show_status(work: Any) -> None:
         cells = f"{one.finished} of {one.cells}"
         table.add_row(one.order.experiment, one.order.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
     Console().print(table, highlight=False, markup=False)
-    print(f"{sum(one.left for one in statuses):.1f} core-hours left, by what is known so far")
+    print(f"{sum(one.left for one in statuses):.1f} core-hours left, as far as we know")
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What can be done with a trained model: list the published ones, evaluate, complete, watch."""
+"""Using trained models: list the published ones, evaluate, complete, watch."""
 
 import argparse
 from pathlib import Path

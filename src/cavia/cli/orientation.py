@@ -1,4 +1,4 @@
-"""What `cavia` says by itself, and `cavia doctor`."""
+"""What `cavia` prints without a command, and `cavia doctor`."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""A store of adapted contexts, looked into."""
+"""Inspect a store of adapted contexts."""
 
 import argparse
 from typing import Any

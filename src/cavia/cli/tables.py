@@ -1,4 +1,4 @@
-"""A table of one's own: fit, adapt, predict, embed."""
+"""A user's own table: fit, adapt, predict, embed."""
 
 import argparse
 import shlex
@@ -159,7 +159,7 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
 
     path = options.out.with_name(f"{options.out.name}.search")
     print(
-        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
+        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, resumes if stopped", flush=True
     )
     best = search_table(
         family,

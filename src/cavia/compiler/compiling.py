@@ -23,7 +23,7 @@ class Compiled:
 
     The function is traced: it runs once with stand-ins for the tensors, which note what is done with them. Whatever
     else it reads is fixed from then on. Nothing has to be checked when the graph is called, so a call costs little more
-    than its arithmetic; the guards and wrappers of torch.compile would show beside a small step.
+    than its arithmetic; the guards and wrappers of torch.compile would be noticeable next to a small step.
     """
 
     def __init__(

@@ -13,9 +13,9 @@ TASKS, ROLLOUTS, STEPS = 3, 2, 3
 
 @checked
 def check_env(env: TaskEnv) -> None:
-    """Raise a `CaviaError` that names the promise of `TaskEnv` that the environment breaks; else return.
+    """Check an environment; raise a `CaviaError` that names the promise of `TaskEnv` that it breaks.
 
-    It is reset and stepped; whatever episodes were running are over then.
+    The environment is reset and stepped, which ends any running episodes.
 
     >>> from cavia.envs import Navigation
     >>> check_env(Navigation())
@@ -85,7 +85,7 @@ def _check_state(env: TaskEnv) -> None:
     env.load_state(kept)
     again = env.step(_action(env, 1))
     for name in Step._fields:
-        promise = f"load_state goes on to the bit where `state` was taken ({name})"
+        promise = f"load_state resumes to the bit where `state` was taken ({name})"
         require_equal(env, promise, getattr(again, name), getattr(expected, name))
 
 

@@ -22,9 +22,9 @@ THREADS, CALLS = 4, 5
 
 @checked
 def check_learner(learner: Learner, batch: TaskBatch) -> None:
-    """Raise a `CaviaError` that names the promise of `Learner` that the learner breaks; else return.
+    """Check a learner; raise a `CaviaError` that names the promise of `Learner` that it breaks.
 
-    batch: tasks to try it on, at least two, unlike each other, without padding. It is tried in evaluation mode and is
+    batch: at least two different tasks to try it on, without padding. It is tried in evaluation mode and is
            left as it was.
 
     >>> batch = Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
@@ -128,7 +128,7 @@ def _check_threads(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
 
 
 def _check_saving(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
-    """Saved and loaded it is the same; the network and a loss of one's own are given again."""
+    """Saved and loaded it is the same; the network and a user's own loss are passed again."""
     if isinstance(learner.model, Conditioned):
         return  # it takes a new copy of the module, which only its owner can make
     with tempfile.TemporaryDirectory() as folder:

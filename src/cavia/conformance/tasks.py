@@ -17,7 +17,7 @@ TASKS = 3
 
 @checked
 def check_tasks(family: TaskFamily, support: int | None = None, query: int | None = None) -> None:
-    """Raise a `CaviaError` that names the promise of `TaskFamily` that the family breaks; else return.
+    """Check a family; raise a `CaviaError` that names the promise of `TaskFamily` that it breaks.
 
     support, query: points per task to ask for, by default the family's own numbers, else 10.
 
@@ -55,7 +55,7 @@ def _check_split(family: TaskFamily, split: str, support: int, query: int) -> No
         for value in (*tensors(x), y):
             shown = value if mask is None else value[mask]
             finite = not value.is_floating_point() or bool(shown.isfinite().all())
-            keeps(family, f"{what} points are finite where they are no padding", finite)
+            keeps(family, f"{what} points are finite unless they are padding", finite)
     for name, value in batch.attributes.items():
         keeps(family, f"attribute {name!r} is a tensor [T, ...]", len(value) == len(batch), f"got {shape(value)}")
 

@@ -41,7 +41,7 @@ class _Stem(ctypes.Structure):
 
 
 def fits(channels: int, width: int) -> bool:
-    """Whether the kernel has been written for so many input channels and filters."""
+    """Whether the kernel supports these numbers of input channels and filters."""
     return channels in CHANNELS and width % LEAST_WIDTH == 0 and LEAST_WIDTH <= width <= MOST_WIDTH
 
 

@@ -29,14 +29,14 @@ MOST_STEPS = 10  # in one graph; more are taken one by one
 def compiled(learner: Learner) -> Learner:
     """The learner for test time: `adapt` and `predict` as compiled graphs, many times faster for few tasks.
 
-    It takes the same calls and returns the same but for rounding. The first call with a new kind of inputs compiles a
+    It takes the same calls and returns the same up to rounding. The first call with a new kind of inputs compiles a
     graph, which takes seconds. Numbers of tasks and points are rounded up to the next of 1, 2, 4, 8, 12, 16, 24, 32,
-    48, … and the rest is padding, so a service meets few kinds; call it once with the numbers that you expect before it
+    48, … and the rest is padding, so a service sees few kinds; call it once with the numbers that you expect before it
     is in use. Networks with batch norm have a graph for each number of points.
 
-    The learner itself stays as it is, and may be trained further: graphs read its weights at every call and follow
+    The learner itself does not change, and may be trained further: graphs read its weights at every call and follow
     `train()` and `eval()`. Other attributes, such as rates, are those of the first call. Several threads may share it.
-    Where the network cannot be compiled, or is faster as it is, a warning says why, and the learner's own calls run.
+    If the network cannot be compiled, or is faster uncompiled, a warning says why, and the learner's own calls run.
 
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
     >>> service = compiled(learner)

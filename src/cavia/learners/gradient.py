@@ -132,7 +132,7 @@ class GradientLearner(Learner):
 
     @property
     def _has_closed_form(self) -> bool:
-        """Whether the gradient is that of squared errors by the context of an MLP, with no code of one's own in it."""
+        """Whether the gradient is that of squared errors with respect to the context of an MLP, without users' code."""
         kind = type(self)
         is_ours = kind.mean_loss is Learner.mean_loss and kind.predictor is GradientLearner.predictor
         known = is_ours and self.point_loss is mse and self.fast_names == (CONTEXT,)

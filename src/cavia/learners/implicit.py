@@ -17,14 +17,14 @@ from cavia.tasks.points import Inputs, without_padding
 
 
 class ImplicitMAML(GradientLearner):
-    """iMAML (Rajeswaran et al., 2019): all weights adapt, held to their start; the outer gradient is implicit.
+    """iMAML (Rajeswaran et al., 2019): all weights adapt, pulled towards their start; the outer gradient is implicit.
 
     A task minimises L(φ) + λ/2 ‖φ − θ‖². At the minimum, the derivative of φ by θ follows from the curvature there, and
     no graph through the steps is kept: more of them cost time, but no memory. The more steps, the better it fits.
 
     inner_lr: must be small enough for the loss's curvature plus λ.
-    strength: λ, how strongly the weights are held to their start.
-    cg_steps: of conjugate gradients, for the outer gradient.
+    strength: λ, how strongly the weights are pulled towards their start.
+    cg_steps: steps of conjugate gradients, for the outer gradient.
     """
 
     def __init__(

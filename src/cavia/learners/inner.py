@@ -74,7 +74,7 @@ class Rule(ABC):
     """How a step moves what adapts: two pure functions, of T tasks at once.
 
     What a rule remembers of a task between steps, such as a momentum, is the task's own: name → [T, ...]. `Adapted`
-    keeps it beside what adapts, so that steps can be taken one by one.
+    keeps it next to what adapts, so that steps can be taken one by one.
     """
 
     def begin(self, fast: Fast) -> Fast:

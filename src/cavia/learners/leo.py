@@ -27,13 +27,13 @@ class LEO(GradientLearner):
     their distributions; elsewhere they are the means. `adapted["noise"]` is what was drawn for w, else 0.
 
     model:    the embedding e, x [T, N, ...] → [T, N, F], as for `ProtoNets`; a context stays at 0.
-    inner_lr: of the codes, at the start; the outer loop trains it.
+    inner_lr: initial learning rate of the codes; the outer loop trains it.
     latent:   numbers in a code.
     hidden:   width of the network that reads pairs.
     kl:       weight of the codes' divergence from the standard normal distribution.
-    encoder_penalty: weight of ‖z' − z‖², which makes the encoder's codes like the adapted ones.
+    encoder_penalty: weight of ‖z' − z‖², which pulls the encoder's codes towards the adapted ones.
     orthogonality:   weight of the penalty on decoder rows that are alike.
-    features: numbers in an embedding; by default what the model says.
+    features: size of an embedding; by default the model's.
     """
 
     draws = True

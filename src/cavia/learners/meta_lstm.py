@@ -20,7 +20,7 @@ KEEPS = 6.0  # σ of it is the forget gate at the start: almost all is kept
 class MetaLSTM(GradientLearner):
     """Meta-LSTM (Ravi & Larochelle, 2017): θₜ = fₜ ⊙ θₜ₋₁ − iₜ ⊙ ∇L, with gates that an LSTM writes for each weight.
 
-    One LSTM is shared by all weights of the model; each weight has a state of its own in it. It reads the gradient and
+    All weights of the model share one LSTM, in which each weight has its own state. It reads the gradient and
     the loss. The outer loop trains it and the weights' start; the inner gradient is a constant in the outer one, as in
     the paper.
 

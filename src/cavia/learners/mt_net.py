@@ -23,7 +23,7 @@ class MTNet(GradientLearner):
     Weights that belong to no matrix, such as those of norms, move as in MAML. The paper's claim is that little depends
     on the inner rate.
 
-    temperature: of the drawn masks; the smaller, the nearer are they to 0 and 1.
+    temperature: of the sampled masks; the smaller, the closer they are to 0 and 1.
 
     >>> learner = MTNet(MLP(inputs=1, outputs=1, context=0), loss="mse")
     >>> learner.transforms["layers-0-weight"].shape
@@ -70,7 +70,7 @@ class MTNet(GradientLearner):
 
     @checked
     def forward(self, batch: TaskBatch) -> Tensor:
-        """Each task's query loss after adaptation, [T]; in training under masks that are drawn for it."""
+        """Each task's query loss after adaptation, [T]; in training with freshly sampled masks."""
         if not self.training:
             return self.task_losses(batch)
         self.check_query(batch)

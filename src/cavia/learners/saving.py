@@ -73,10 +73,10 @@ def load(
     module: nn.Module | None = None,
     learner: type[Learner] | None = None,
 ) -> Learner:
-    """The learner that `learner.save(path)` wrote, in evaluation mode. No code of the file is run, and none imported.
+    """The learner that `learner.save(path)` wrote, in evaluation mode. The file runs no code and imports none.
 
-    model:  the network to put the weights into, if it is of a class of your own that cannot be built from what it says
-            of itself, or is not imported.
+    model:  the network to put the weights into, if its class is your own and is not imported, or cannot be built from
+            its arguments.
     loss:   the loss, if it was a function of your own.
     module: the module that was given to `cavia.condition`, if the network was made by it. Its weights are replaced by
             those in the file; frozen ones, which are not in the file, must be those that it was trained on.

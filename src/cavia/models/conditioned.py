@@ -136,7 +136,7 @@ class Conditioned(ContextModel):
         self.train(module.training)
 
     def train(self, mode: bool = True) -> "Conditioned":
-        """As ever, but frozen norms stay with the statistics that they have."""
+        """As in nn.Module, but frozen norms keep their statistics."""
         super().train(mode)
         if self.norm == "frozen":
             for layer in _norms(self.module).values():
@@ -144,7 +144,7 @@ class Conditioned(ContextModel):
         return self
 
     def stem(self, x: Inputs) -> Inputs:
-        """x itself: where φ enters a module of unknown code, nothing can be computed ahead."""
+        """x itself: in a module of unknown code, nothing can be computed before φ enters."""
         return x
 
     def head(self, h: Inputs, context: Tensor) -> Tensor:

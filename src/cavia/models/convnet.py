@@ -25,7 +25,7 @@ MOMENTUM = 0.1  # of the running statistics
 
 
 class ConvNet(NormedModel):
-    """Four blocks of convolution, norm, (max-pool,) (FiLM,) ReLU, then a linear layer on what is left of the picture.
+    """Four blocks of convolution, norm, (max-pool,) (FiLM,) ReLU, then a linear layer on the remaining map.
 
     x [T, N, channels, image, image], context [T, C] → logits [T, N, ways].
 
@@ -36,8 +36,8 @@ class ConvNet(NormedModel):
     film:     the block, or blocks, 1 to 4, that the context modulates.
     shrink:   how a block halves its picture: "pool", by max-pooling behind the convolution, or "stride", by a
               convolution of stride 2, which has a quarter of the work (Finn et al.'s choice for Omniglot).
-    norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task are
-              judged together (transductive; the paper's). "support": those of the task's support points, for its query
+    norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task
+              are normalised together (transductive; the paper's). "support": those of the support points, for query
               points too. "running": in evaluation (learner.eval()), averages over the training batches, of the network
               before it adapts; `fit` keeps them up to date, a loop of your own calls `observe`.
     """

@@ -64,7 +64,7 @@ class RowModel:
         return {"rows": rows, "unknown_categories": self.encoding.unknown(asked.table)}
 
     def _more(self, asked: Asked, tasks: Sequence[Task], outputs: Tensor, contexts: Tensor) -> dict[str, list[Any]]:
-        """What each row is told beside its prediction, from outputs [rows, outputs]: probabilities, an interval."""
+        """What each row gets besides its prediction, from outputs [rows, outputs]: probabilities, an interval."""
         if self.encoding.is_classification:
             levels = self.encoding.target.levels
             shares = outputs.double().softmax(1).tolist()

@@ -143,7 +143,7 @@ class Service:
             if not self.calls.goes_on:
                 name = type(self.model.learner).__name__
                 raise CaviaError(f'{name} reads all points of a task at once: send them all, with "mode": "replace"')
-            starts[going_on] = self._stored([tasks[i].id for i in going_on], "to go on from").to(starts.dtype)
+            starts[going_on] = self._stored([tasks[i].id for i in going_on], "to continue from").to(starts.dtype)
         contexts = self.calls.adapt(tasks, starts)
         fine = contexts.isfinite().all(1).tolist()
         for (request, task), is_fine in zip(_with_tasks(requests), fine, strict=True):
@@ -210,7 +210,7 @@ class Service:
         return self._of_store(lambda: self._id(id) in self.store)
 
     def _of_store(self, act: Callable[[], Any]) -> Any:
-        """What the store cannot do now is no fault of the request."""
+        """A store that fails is not the request's fault."""
         try:
             return act()
         except CaviaError as error:

@@ -88,7 +88,7 @@ def _result(ray: Any, reference: Any) -> Done:
         raise
     except ray.exceptions.WorkerCrashedError:
         raise CaviaError(
-            f"workers died {DEATHS + 1} times at the same part (out of memory?); the same command goes on"
+            f"workers died {DEATHS + 1} times at the same part (out of memory?); the same command resumes"
         ) from None
     if isinstance(result, CaviaError):
         raise result

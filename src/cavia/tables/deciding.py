@@ -1,4 +1,4 @@
-"""Which type a column has: number, category or date, decided by all of its cells, or by whoever made the table.
+"""The type of a column: number, category or date, decided by all of its cells, or by the user.
 
 Numbers are numbers, dates are dates, text is a category, and so are digits with a leading zero (01234). A column that
 mixes them is an error that names the first cell that does not fit: a typo must not change what is learned.
@@ -19,7 +19,7 @@ PROPERLY = {"like a number": "like 1234.5", "like a date": "year first, like 202
 
 
 def listed_columns(what: str, columns: Any) -> list[str]:
-    """Names of columns, of which a single one may stand alone; none may stand twice.
+    """Names of columns, one or a list; none may appear twice.
 
     >>> listed_columns("inputs", "age")
     ['age']
@@ -106,7 +106,7 @@ def _mixed(table: Table, name: str, kinds: Sequence[str], counts: Counter[str]) 
     usual, often = counts.most_common(1)[0]
     row = next(row for row, kind in enumerate(kinds) if kind not in (usual, "missing"))
     known = f"{often} of {sum(counts.values())} values are {WRITTEN[usual].removeprefix('a ')}{'s' * (usual != 'text')}"
-    fix = f"mend it, or make the column a category with category=[{name!r}]"
+    fix = f"fix it, or make the column a category with category=[{name!r}]"
     if counts.keys() <= {"number", "code"}:
         fix += f", or a number with number=[{name!r}]"
     return f"{table.cell(row, name)} is not {WRITTEN[usual]}, but {known}; {fix}"

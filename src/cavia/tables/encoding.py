@@ -82,7 +82,7 @@ class Encoding:
         return {name: count for name, count in counts.items() if count}
 
     def empty_targets(self, points: int) -> Tensor:
-        """Targets [1, points, ...] of a task that stand for none."""
+        """Targets [1, points, ...] of a task, as placeholders for missing ones."""
         return (
             torch.zeros(1, points, dtype=torch.long) if self.is_classification else torch.zeros(1, points, self.outputs)
         )
@@ -179,6 +179,6 @@ def _check_classes(table: Table, target: Category, classes: np.ndarray) -> None:
     if len(unknown):
         row = int(unknown[0])
         raise CaviaError(
-            f"{table.cell(row, target.name)} is no class that training had: "
+            f"{table.cell(row, target.name)} is not a class of the training tasks: "
             f"{', '.join(map(shown_cell, target.levels[:10]))}"
         )

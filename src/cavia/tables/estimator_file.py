@@ -1,4 +1,4 @@
-"""What an estimator's file says beside its model: its arguments, and what `fit` found out about X and y."""
+"""What an estimator's file holds in addition to its model: its arguments, and what `fit` learned about X and y."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -41,7 +41,7 @@ def arguments(cls: Any, model: TableModel, extra: Mapping[str, Any], path: Any) 
 
 
 def fitted(model: TableModel, extra: Mapping[str, Any], path: Any) -> dict[str, Any]:
-    """Attribute → value, what `fit` would have set beside model and contexts."""
+    """Attribute → value: what `fit` would have set in addition to model and contexts."""
     about = _mapping(extra.get("estimator", {}), path)
     attributes: dict[str, Any] = {}
     columns, names = about.get("columns"), about.get("names")

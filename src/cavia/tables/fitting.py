@@ -112,7 +112,7 @@ def train_table(
 ) -> tuple[TableModel, FitResult]:
     """Train on tasks of a table, from `cavia.Tasks.from_table`; validation tasks choose the best model.
 
-    method:      "posterior": a mixed model with a network beside it, whose effects adapt by Newton's step;
+    method:      "posterior": a mixed model plus a network, whose effects adapt by Newton's step;
                  "gradient": CAVIA as in the paper, a network that sees φ, which adapts by gradient steps.
     context:     how many numbers of a task adapt.
     inner_lr:    of gradient steps; Newton's have none.

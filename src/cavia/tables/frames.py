@@ -79,7 +79,7 @@ def with_targets(table: Table, columns: dict[str, np.ndarray], names: Sequence[s
             )
         if values.dtype.kind == "f" and np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0])
-            raise CaviaError(f"Input y contains infinity or a value too large, {values[row]} in row {row}; mend it")
+            raise CaviaError(f"Input y contains infinity or a value too large, {values[row]} in row {row}; fix it")
     renamed = dict(zip(names, columns.values(), strict=True))
     return Table({**table, **renamed}, table.where, table.lines, table.declared)
 

@@ -60,7 +60,7 @@ class TableModel:
         """Every task of the table, adapted on all its rows: names, what adapted, rows left out.
 
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
-        start:  the contexts to go on from, one for each task; by default all begin where the learner does.
+        start:  the contexts to continue from, one for each task; by default the learner's own start.
         """
         x, y, groups, left_out = self.support(read_table(source))
         parts: list[tuple[Tensor, Adapted]] = []
@@ -74,7 +74,7 @@ class TableModel:
         if len(wrong):
             name = list(groups)[int(wrong[0])]
             raise CaviaError(
-                f"the context of task {name!r} is not finite: its rows are too far from training, mend them"
+                f"the context of task {name!r} is not finite: its rows are too far from training, fix them"
             )
         return list(groups), adapted, left_out
 

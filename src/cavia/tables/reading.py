@@ -168,7 +168,7 @@ def _read_parquet(path: Path) -> Table:
 def _check_header(header: Sequence[str], where: str) -> None:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice or not all(header):
-        what = f"{shown_cell(twice[0])} stands twice" if twice else "one has none"
+        what = f"{shown_cell(twice[0])} appears twice" if twice else "one has none"
         raise CaviaError(f"{where}: every column needs a name of its own; {what}")
     for name in header:
         _check_text(name, "the name of a column")
@@ -179,7 +179,7 @@ def _check_text(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); mend the text") from None
+        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); fix the text") from None
 
 
 def _array(name: str, values: Any) -> np.ndarray:

@@ -38,7 +38,7 @@ def search_table(
     """Try the defaults and other settings of `train_table`, and say which do best on the validation tasks.
 
     trials: how many settings are tried in all; with a `path`, those that are finished there count, so a search that was
-            stopped goes on. The file belongs to one family and seed.
+            stopped resumes. The file belongs to one family and seed.
     tell:   is given a line after each of them.
     """
     require_at_least("trials", trials, 1)

@@ -46,7 +46,7 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
 
 
 def _set_lines(learner: Posterior, x: np.ndarray, y: np.ndarray, starts: np.ndarray, slopes: int) -> bool:
-    """Lines and noise of a mixed model with so many slopes; False if there is none, for numbers are too large."""
+    """Lines and noise of a mixed model with this many slopes; False if there is none, because numbers are too large."""
     try:
         models = [fit_mixed(x, y[:, i], starts, slopes) for i in range(y.shape[1])]
         fixed = torch.from_numpy(np.stack([model.beta for model in models])).float()

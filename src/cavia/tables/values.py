@@ -13,7 +13,7 @@ MOST_DEVIATIONS = 1e9  # from the training mean: a network in float32 computes w
 
 
 def numbers(table: Table, name: str) -> np.ndarray:
-    """A column as float64 [rows], NaN where a value is missing; an error that names a cell that is no number."""
+    """A column as float64 [rows], NaN where a value is missing; an error names a cell that is not a number."""
     if ("numbers", name) not in table.parsed:
         table.parsed["numbers", name] = _numbers(table, name)
     return table.parsed["numbers", name]
@@ -35,7 +35,7 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     if len(large):
         raise CaviaError(
             f"{table.cell(large[0], name)} is too large a number, at most {MOST:g} can be "
-            "computed with; mend it, or leave it empty if it is missing"
+            "computed with; fix it, or leave it empty if it is missing"
         )
     return numbers
 
@@ -86,7 +86,7 @@ def check_resolution(
         row = int(far.argmax())
         raise CaviaError(
             f"{table.cell(row, name)} is so large that a network could not tell the other "
-            f"numbers apart (at most 1e7 times their spread can be); mend it, or leave it empty if it is missing"
+            f"numbers apart (at most 1e7 times their spread can be); fix it, or leave it empty if it is missing"
         )
 
 
@@ -96,5 +96,5 @@ def check_near(table: Table, name: str, standardised: np.ndarray, mean: float, s
     if len(far):
         raise CaviaError(
             f"{table.cell(far[0], name)} is too far from the training numbers (mean "
-            f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; mend it, or leave it out"
+            f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; fix it, or leave it out"
         )

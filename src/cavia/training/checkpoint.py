@@ -1,4 +1,4 @@
-"""The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
+"""The run folder: configuration, metrics and a checkpoint from which training resumes, identical to the bit."""
 
 import json
 import math
@@ -105,7 +105,7 @@ class RunFolder:
         return config
 
     def keep_before_cooldown(self) -> None:
-        """Keep a copy of the checkpoint as it is."""
+        """Keep a copy of the present checkpoint."""
         write_atomically(self.before_cooldown, self.checkpoint.read_bytes())
 
     def go_back_before_cooldown(self) -> None:
@@ -116,9 +116,9 @@ class RunFolder:
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
-        may_grow: a setting that may be larger than before: a longer run goes on from a shorter one.
+        may_grow: a setting that may be larger than before: a longer run resumes a shorter one.
         A folder in which nothing was trained yet, because the first step failed, is free. The commits of cavia that
-        trained here are noted in it, and are no difference.
+        trained here are recorded in it, and do not count as a difference.
         """
         config = json.loads(json.dumps(config, default=repr))
         there, commits = self.recorded(), []

@@ -106,7 +106,7 @@ class Group(Ranks):
                     return KINDS.get(kind, CaviaError)(f"rank {rank}: {text}")
             time.sleep(0.05)
         return CaviaError(
-            f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to go on"
+            f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to resume"
         )
 
     def tell(self, error: BaseException) -> None:

@@ -112,7 +112,7 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, products: int) -> None:
-        """Keep what pays for so many pairs of push and pull."""
+        """Keep what pays off for this many pairs of push and pull."""
 
     @abstractmethod
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:

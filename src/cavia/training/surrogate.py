@@ -61,7 +61,7 @@ class PolicyStep(OuterStep):
     ) -> tuple[Tensor, float, list[Tensor]]:
         """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions.
 
-        kept:     a list for the Jacobians, to be used again for so many `products`; None: one in memory at a time
+        kept:     a list for the Jacobians, to be reused for this many `products`; None: one in memory at a time
         old:      the predictions of the policies that acted, by default those of the parameters as they are
         """
         total, loss, predictions = torch.zeros_like(flat(self.parameters)), 0.0, []
