@@ -1,4 +1,4 @@
-"""What this machine lends us."""
+"""The machine's cores and memory."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def threads_each(processes: int) -> int:
 
 
 def memory() -> int | None:
-    """How many bytes of memory this machine, the container or the process may use; None: it does not say."""
+    """How many bytes of memory this machine, the container or the process may use; None: unknown."""
     try:
         known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
@@ -41,7 +41,7 @@ def memory() -> int | None:
 
 
 def require_memory(needed: int, what: str) -> None:
-    """An error, before anything is allocated, if `needed` bytes are more than there are.
+    """Raise, before anything is allocated, if `needed` bytes exceed the memory.
 
     what: what would need them, with the numbers that make it large.
     """
