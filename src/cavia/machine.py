@@ -14,6 +14,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_each(processes: int) -> int:
+    """How many threads each of so many processes may have: its share of the cores, or OMP_NUM_THREADS if that is less.
+
+    Threads without a core of their own wait for each other: a step on busy cores then takes ten times as long.
+    """
+    share, limit = max(1, cores() // processes), os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, max(1, int(limit))) if limit.isascii() and limit.isdigit() else share
+
+
 def memory() -> int | None:
     """How many bytes of memory this machine, the container or the process may use; None: unknown."""
     try:
