@@ -104,7 +104,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A table or figure.
+    """A table or figure: of the paper, or beyond it.
 
     sets:      name → settings. "quick" takes minutes, "full" is the paper to the letter; "tuned", if there is one, is
                what we found to work better, and `differs` says in words how.
@@ -117,6 +117,7 @@ class Experiment(Generic[S]):
     fit:       settings and cell → arguments of `fit` that do not bear the name of a setting.
     summarise: settings and the cells' results → tables, figures and claims.
     before:    settings, cell and tasks → what it is trained on before, stage by stage: tasks, and settings that differ.
+    beyond:    the paper does not have it; the report shows it in a section of its own.
     """
 
     id: str
@@ -133,6 +134,7 @@ class Experiment(Generic[S]):
     fit: Callable[[S, Cell], dict[str, Any]] = lambda settings, cell: {}
     before: Callable[[S, Cell, Any], list[tuple[Any, dict[str, Any]]]] = lambda settings, cell, tasks: []
     differs: str = ""
+    beyond: bool = False
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
         """A set of settings with changes: {"iterations": 2000}, or text as --set has it, {"iterations": "2000"}."""

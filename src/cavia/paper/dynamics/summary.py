@@ -47,7 +47,7 @@ def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
     names = [f"{systems}, {measure}" for systems, measure in columns]
     ours = {systems: groups[systems, NEWTON] for systems in settings.systems if (systems, NEWTON) in groups}
     return {
-        "tables": [table(caption, "MSE × 10⁵", 1, "Systems", names, rows)],
+        "tables": [{**table(caption, "MSE × 10⁵", 1, "Systems", names, rows), "theirs": "published"}],
         "figures": [figure for systems, group in ours.items() for figure in _figures(systems, group[0])],
         "claims": [*_error_claims(settings, groups), *_context_claims(ours)],
     }
@@ -144,13 +144,14 @@ def _figures(systems: str, one: CellResult) -> Iterator[Portraits | Curves | Sca
     ]
     yield {
         "name": f"dynamics-{slug}", "kind": "portraits", "x_label": x_label, "y_label": y_label,
-        "caption": f"{systems}: new systems. One trajectory is known of each (dots); another is predicted from its "
-        "initial state, before and after adapting to the first.",
+        "caption": f"{systems}: the same systems in the plane of two states. One trajectory is known (dots); another "
+        "is predicted from its initial state, before and after adapting to the first.",
         "panels": panels,
     }  # fmt: skip
     yield {
         "name": f"dynamics-{slug}-time", "kind": "curves", "x_label": "time", "y_label": x_label,
-        "caption": f"{systems}: the same predictions over time. Known of them is the initial state.",
+        "caption": f"{systems}: trajectories of new systems. Of each its initial state is known (the dot), and another "
+        "trajectory of the same system, which the context adapts to.",
         "panels": [_over_time(panel, first, KINDS[systems].family.dt) for panel in one.probes["portraits"][:3]],
     }  # fmt: skip
     if len(one.probes["context"][0]) == 2:
