@@ -15,6 +15,10 @@ from cavia.paper.schema import CellResult, Summary
 from cavia.training.progress import Show
 
 
+class NotTrained(CaviaError):
+    """A trained network that an experiment needs is not there."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there.
@@ -110,7 +114,8 @@ class Experiment(Generic[S]):
                what we found to work better, and `differs` says in words how.
     minutes:   about how long each set takes on 2 busy cores, if nothing is taken over from a neighbour.
     cells:     settings and number of seeds → what to train.
-    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there.
+    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there, and
+               `NotTrained` if what another experiment trains is not.
     learner:   settings, cell and tasks → a new learner; called with the seed of the cell.
     measure:   trained learner, tasks, settings, cell → "scores" and "probes" of a CellResult.
     chooses:   the settings that only say which cells there are.
