@@ -119,7 +119,7 @@ def test_near_chance_nothing_is_concluded_from_embeddings():
 def test_a_plan_may_train_the_network_before(tmp_path, monkeypatch):
     ordered = []
     monkeypatch.setattr(reproduce, "run_cells", lambda work, *_: ordered.extend(work))
-    changes = {"network": str(tmp_path / "none.cavia"), "image": 28}
+    changes = {"network": str(tmp_path / "none.cavia"), "image": 28, "ways": 3, "queries": 2}
     order = Order("embeddings", "quick", tmp_path / "runs", changes, data=SYNTHETIC)
     assert not reproduce.Reproduction([order], jobs=1).run()
     assert len(ordered) == len(order.cells)

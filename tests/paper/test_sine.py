@@ -234,11 +234,19 @@ def test_norms_are_averaged_over_seeds_and_one_that_is_not_finite_is_a_gap():
 # Figure 4
 
 
-def embedded(amplitude, phase, seed=0):
-    probes = {"context": [[0.1, 0.2]] * 3, "amplitude": [1.0, 2.0, 3.0], "phase": [0.1, 0.2, 0.3]}
+def embedded(amplitude, phase, seed=0, **more):
+    probes = more | {"context": [[0.1, 0.2]] * 3, "amplitude": [1.0, 2.0, 3.0], "phase": [0.1, 0.2, 0.3]}
     return trained(
         "CAVIA", 1.0, 0.2, context=2, seed=seed, probes=probes | {"r2": {"amplitude": amplitude, "phase": phase}}
     )
+
+
+def test_what_the_context_means_stands_beside_the_figure_if_it_was_measured():
+    told = {"linear": {"amplitude": 0.9, "phase": 0.7}, "non-linear": {"amplitude": 0.99, "phase": 0.98}, "whole": 0.95}
+    (table,) = embedding_summary(settings("fig4"), [embedded(0.9, 0.9, **told)])["tables"]
+    assert table["columns"] == ["amplitude", "phase", "φ"]
+    assert table["rows"][0]["cells"][1]["ours"]["mean"] == pytest.approx(0.7)
+    assert embedding_summary(settings("fig4"), [embedded(0.9, 0.9)])["tables"] == []
 
 
 def test_every_seed_must_embed_smoothly_and_is_drawn():

@@ -153,7 +153,8 @@ def summarise(settings: EmbeddingsSettings, results: list[CellResult]) -> Summar
     ]
     caption = (
         f"Accuracy in percent on {settings.test_tasks} {settings.ways}-way tasks of unseen classes, on embeddings of "
-        f"the pictures by one network ({settings.network}). The notes name the inner rate, the best of those tried."
+        f"the pictures by one network ({settings.network}). Where several inner rates were tried, "
+        "the best on validation tasks is shown; the note names it."
     )
     claims: list[Claim] = []
     for shots in settings.shots:
@@ -177,5 +178,5 @@ def _best(results: list[CellResult], method: str, shots: int) -> list[CellResult
 def _cell(group: list[CellResult]) -> Any:
     if not group:
         return None
-    note = f"inner rate {group[0]['inner_lr']:g}, {iterations(group)}"
-    return cell(scores(group, "accuracy"), None, 2, note, higher_is_better=True, unit=100)
+    rate = f"inner rate {group[0]['inner_lr']:g}, " if METHODS[group[0]["method"]].has_rate else ""
+    return cell(scores(group, "accuracy"), None, 2, rate + iterations(group), higher_is_better=True, unit=100)
