@@ -134,10 +134,10 @@ def test_modes_show_curves_of_the_method_that_validates_best_and_what_contexts_o
     assert "fitted by CAVIA" in figure["caption"]
     assert "after 1 gradient step." in figure["caption"]
     captions = [table["caption"] for table in summary["tables"]]
-    assert "validates best" not in captions[0]  # of one choice
+    assert "validate best" not in captions[0]  # of one choice
     assert "after 1 step, mean over seeds." in captions[1]
     assert summary["tables"][2]["rows"][0]["label"] == "CAVIA, told by φ, linearly"
-    assert "validates best" in modes_summary(find("modes").sets["full"], results)["tables"][0]["caption"]
+    assert "validate best" in modes_summary(find("modes").sets["full"], results)["tables"][0]["caption"]
 
 
 def test_rates_are_chosen_by_validation_and_every_method_has_as_many():

@@ -27,7 +27,7 @@ def summary(settings: ModesSettings, results: list[CellResult]) -> Summary:
     ]
     columns = [several(steps, "step") for steps in settings.inner_steps]
     caption = f"Test MSE after as many gradient steps as in training, on {settings.support} known points. " + (
-        "The notes name the rates, of four choices the one that validates best." if _tuned(settings) else ""
+        "The notes name the rates, of those tried the ones that validate best." if _tuned(settings) else ""
     )
     most = max(settings.inner_steps)
     with_context = {method: chosen[method, most] for method in (CAVIA, BOTH) if chosen.get((method, most))}
@@ -51,7 +51,7 @@ def _curves(settings: ModesSettings, chosen: Chosen) -> Iterator[Curves]:
     most = max(settings.inner_steps)
     one = next(iter(best(chosen[method, most] for method in settings.methods if chosen[method, most])), None)
     panels: list[CurvePanel] = [
-        curve for curve in (one.probes.get("curves", []) if one else []) if None not in curve["before"] + curve["after"]
+        panel for panel in (one.probes.get("curves", []) if one else []) if None not in panel["before"] + panel["after"]
     ]
     if one and panels:
         caption = (
