@@ -66,7 +66,10 @@ OWN = {  # experiment → settings, and how they change
             "test_trajectories": 3, "probes": 21,
         },
     ),
-    "modes": ({"inner_steps": (1,)}, {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}),
+    "modes": (
+        {"inner_steps": (1,), "probes": 20},
+        {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",), "probes": 21},
+    ),
 }  # fmt: skip
 A_FILE = {"network"}  # what it changes: test_fewshot.py
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py
