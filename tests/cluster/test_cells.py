@@ -15,7 +15,7 @@ from tests.cluster.nodes import nodes
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves files open
-SETTINGS = {"contexts": 2, "iterations": 1000, "test_tasks": 20, "validation_tasks": 20, "hidden": 8}
+SETTINGS = {"contexts": 2, "iterations": 2000, "test_tasks": 20, "validation_tasks": 20, "hidden": 8}
 SECONDS = 240
 
 

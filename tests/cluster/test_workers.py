@@ -112,6 +112,16 @@ def test_a_node_that_dies_costs_no_more_than_since_the_last_checkpoint(order):
     assert worker.exitcode is None
 
 
+@pytest.mark.parametrize("code", [-9, 255])
+def test_a_process_that_was_killed_goes_on_elsewhere(order, code):
+    worker, ray = started(order, BEGUN, News([], {CHECKPOINT: b"half"}, None), News([], {}, code))
+    for _ in range(3):
+        said = worker.news()
+    assert said == ["its process was killed; it goes on elsewhere from its last checkpoint"]
+    assert dict(ray.tasks[-1].files) == {CHECKPOINT: b"half"}
+    assert (ray.killed, worker.exitcode) == (1, None)
+
+
 def test_a_cell_whose_nodes_all_die_gives_up(order):
     worker, _ = started(order, *(NodeDiedError() for _ in range(DEATHS + 1)))
     said = [line for _ in range(DEATHS + 1) for line in worker.news()]

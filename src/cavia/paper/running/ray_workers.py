@@ -23,6 +23,7 @@ from cavia.training.checkpoint import RunFolder
 
 INTERVAL = 0.5  # seconds between news of a cell
 LONG = 15.0  # seconds after which a cell that waits for a node says so
+KILLED = 255  # exit code of a process that was killed together with the server that started it
 DEATHS = 5  # of a cell's workers in a row, without a checkpoint between them, after which it gives up
 
 
@@ -139,7 +140,7 @@ class RayWorker(Worker):
             try:
                 news: News = self._ray.get(self.pending)
             except gone as error:
-                self._lose(error)
+                self._lose("its node died", error)
                 return
         self._has_begun = True
         if news.files:
@@ -148,6 +149,10 @@ class RayWorker(Worker):
         if news.exitcode is None:
             self._said += news.messages
             self.pending = self._actor.news.remote(INTERVAL)
+            return
+        if news.exitcode < 0 or news.exitcode == KILLED:  # its node may be about to die
+            self._ray.kill(self._actor)
+            self._lose("its process was killed")
             return
         if self._kept:
             self._home.write(self._kept.find(f"{self.order.out.name}/cells/{self.cell.name}", FILES))
@@ -161,18 +166,18 @@ class RayWorker(Worker):
         self._patient_until = math.inf
         self._said.append(f"waits for a node with a free {where.resource}; the cluster has none")
 
-    def _lose(self, error: Exception) -> None:
-        """The node, or the actor alone, has died."""
+    def _lose(self, what: str, error: Exception | None = None) -> None:
+        """The node, the actor or its process has died: what, in words."""
         if "ModuleNotFoundError" in str(error):
             self._end([CaviaError("a node cannot import cavia; install the same version on all nodes")], 2)
         elif self._is_stopping:
             self._end([], INTERRUPTED)
         elif self._deaths == DEATHS:
-            why = f"its node died {DEATHS + 1} times before it wrote a checkpoint (out of memory?)"
+            why = f"{what} {DEATHS + 1} times before it wrote a checkpoint (out of memory?)"
             self._end([CaviaError(f"{why}; run the same command again to go on")], 2)
         else:
             self._deaths += 1
-            self._said.append("its node died; it goes on elsewhere from its last checkpoint")
+            self._said.append(f"{what}; it goes on elsewhere from its last checkpoint")
             self._begin()
 
     def _end(self, messages: list[Message], exitcode: int) -> None:
