@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from cavia.paper.meaning import meaning
 from cavia.paper.modes.training import BOTH, CAVIA, MAML, ModesSettings
 from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Lines, ResultTable, Row, Summary
@@ -90,13 +92,11 @@ def _by_kind(settings: ModesSettings, chosen: Chosen) -> ResultTable:
     kinds, steps = Modes().kinds, max(settings.inner_steps)
     rows: list[Row] = []
     for method in settings.methods:
-        group = chosen[method, steps]
-        found = {kind: [one.probes["of kinds"].get(kind) for one in group] for kind in kinds}
-        means = [sum(v) / len(v) if v and None not in v else None for v in found.values()]
-        cells: Any = [{"ours": None if m is None else {"mean": m, "interval": None}, "paper": None} for m in means]
-        rows.append({"label": method, "cells": cells})
+        errors = [[one.probes["of kinds"].get(kind) for one in chosen[method, steps]] for kind in kinds]
+        whole = [None if not v or None in v else cell(np.array(v).reshape(-1, 1), None, 3) for v in errors]
+        rows.append({"label": method, "cells": whole})
     caption = f"Test MSE on each kind of curve after {several(steps, 'step')}, mean over seeds."
-    return table(caption, "MSE", 3, "Kind", list(kinds), rows)
+    return table(caption, "MSE", 3, "Kind", list(kinds), rows, over="seeds")
 
 
 def _claims(settings: ModesSettings, chosen: Chosen) -> Iterator[Claim]:
