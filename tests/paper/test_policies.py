@@ -108,6 +108,8 @@ def test_the_embedding_knows_its_goals(tmp_path):
     assert {name: np.shape(values) for name, values in probes.items()} == {
         "contexts": (9, 2), "goals": (9, 2), "r2": (2,), "alignment": (2, 2),
     }  # fmt: skip
+    told = train("fig7c", tmp_path / "more", cell, **SMALL | {"test_tasks": 12}).probes  # of nine nothing is said
+    assert told["linear"].keys() == told["non-linear"].keys() == {"goal, x", "goal, y"}
     expected = np.corrcoef(np.array(probes["contexts"])[:, 0], np.array(probes["goals"])[:, 1])[0, 1]
     assert probes["alignment"][0][1] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(CaviaError, match="context must be 2, to be drawn in a plane, got 3"):
@@ -296,6 +298,16 @@ def embedding(*results):
     summary = embedding_summary(find("fig7c").sets["quick"], list(results))
     assert first_problem(whole_result("fig7c", **summary)) is None
     return claims(summary)
+
+
+def test_what_the_context_means_stands_beside_the_figure_if_it_was_measured():
+    told = {kind: {"goal, x": 0.8, "goal, y": 0.9} for kind in ("linear", "non-linear")} | {"whole": 0.7}
+    one = embedded()
+    assert embedding_summary(find("fig7c").sets["quick"], [one])["tables"] == []
+    one.probes.update(told)
+    (table,) = embedding_summary(find("fig7c").sets["quick"], [one])["tables"]
+    assert table["columns"] == ["goal, x", "goal, y", "φ"]
+    assert embedding(one) == [True, True]
 
 
 def test_goals_must_be_decoded_for_every_seed():

@@ -45,7 +45,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig6a",
         title="HalfCheetah: forward or backward",
-        reproduces="Figure 6a: return after 0 to 3 updates, forward and backward",
+        reproduces="Figure 6a: return by the number of updates, forward and backward",
         tasks=partial(training.cheetah, CheetahDirection),
         summarise=partial(summary.updates_summary, name="fig6a"),
         **ON_CHEETAH,
@@ -53,7 +53,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig6b",
         title="HalfCheetah: running at a given velocity",
-        reproduces="Figure 6b: return after 0 to 3 updates, unseen velocities",
+        reproduces="Figure 6b: return by the number of updates, unseen velocities",
         tasks=partial(training.cheetah, CheetahVelocity),
         summarise=partial(summary.updates_summary, name="fig6b"),
         **ON_CHEETAH,
@@ -61,7 +61,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig7a",
         title="2D navigation: CAVIA and MAML",
-        reproduces="Figure 7a: return after 0 to 2 updates, unseen goals",
+        reproduces="Figure 7a: return by the number of updates, unseen goals",
         sets={"quick": UpdatesSettings(**QUICK), "full": UpdatesSettings(), "tuned": UpdatesSettings(**TUNED)},
         minutes={"quick": 2, "full": 60, "tuned": 60},
         cells=training.updates_cells,
@@ -72,7 +72,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig7b",
         title="2D navigation: sensitivity to the inner learning rate",
-        reproduces="Figure 7b: return after 2 updates for inner learning rates from 0.001 to 10",
+        reproduces="Figure 7b: return after the last update by inner learning rate",
         sets={
             "quick": RatesSettings(**QUICK, rates=(0.01, 0.1, 1.0)),
             "full": RatesSettings(),
@@ -87,7 +87,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig7c",
         title="2D navigation: what two context parameters encode",
-        reproduces="Figure 7c: context after 2 updates, coloured by the goal's position",
+        reproduces="Figure 7c: adapted contexts, coloured by the goal's position",
         sets={"quick": EmbeddingSettings(**QUICK), "full": EmbeddingSettings(), "tuned": EmbeddingSettings(**TUNED)},
         minutes={"quick": 1, "full": 20, "tuned": 20},
         cells=training.embedding_cells,

@@ -2,9 +2,20 @@
 
 import math
 
+from cavia.paper.meaning import meaning
 from cavia.paper.policies.training import EmbeddingSettings, RatesSettings, UpdatesSettings
 from cavia.paper.schema import CellResult, Claim, Row, Series, Summary
-from cavia.paper.showing import cell, curve, curve_over_rates, iterations, learning_curves, lines, planes, table
+from cavia.paper.showing import (
+    cell,
+    curve,
+    curve_over_rates,
+    iterations,
+    learning_curves,
+    lines,
+    planes,
+    several,
+    table,
+)
 from cavia.paper.statistics import Scores, above, at_rates, below, best, difference, estimate, scores, text
 
 ACTIONS = {"sampled": "sampled actions", "mean": "mean actions"}
@@ -94,7 +105,7 @@ def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Cl
 
     if name == "fig7a":
         counts = [n for n in (1, 2) if n <= updates]
-        return [claim(f"After {n} update{'s' * (n > 1)} CAVIA and MAML are on a par.", par(n), n) for n in counts]
+        return [claim(f"After {several(n, 'update')} CAVIA and MAML are on a par.", par(n), n) for n in counts]
     claims = [claim("After one update CAVIA's return is above MAML's.", above(gaps[1]), 1)]
     if name == "fig6b" and updates >= 3:
         claims.append(claim("After three updates MAML has caught up.", not above(gaps[3]), 3))
@@ -111,8 +122,8 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
         for method in ("CAVIA", "MAML")
     ]
     caption = (
-        f"Return after {settings.updates} updates with sampled actions, for policies trained with different inner "
-        "learning rates. A cross: it diverged."
+        f"Return after {several(settings.updates, 'update')} with sampled actions, for policies trained with different "
+        "inner learning rates. A cross: it diverged."
     )
     figure = lines("fig7b", caption, ("inner learning rate", "return"), series, x_scale="log")
     return {"figures": [figure], "claims": _rates_claims(*series)}
@@ -170,8 +181,12 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
     ]
     goals = [zip(*one.probes["goals"], strict=True) for one in trained]
     colours = [{f"goal, {axis}": [*values] for axis, values in zip("xy", both, strict=True)} for both in goals]
-    after = f"{settings.updates} updates, coloured by the position of the goal"
-    return {"figures": [*planes("fig7c", after, trained, "contexts", colours)], "claims": claims}
+    after = f"{several(settings.updates, 'update')}, coloured by the position of the goal"
+    return {
+        "tables": [*meaning({"": trained})],
+        "figures": [*planes("fig7c", after, trained, "contexts", colours)],
+        "claims": claims,
+    }
 
 
 def _disentangled(correlations: list[list[float]]) -> tuple[float, float]:

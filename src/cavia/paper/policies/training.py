@@ -10,6 +10,7 @@ from cavia.envs.cheetah import CheetahDirection, CheetahVelocity
 from cavia.envs.navigation import Navigation
 from cavia.errors import CaviaError
 from cavia.evaluation.evaluate import LIKELIEST, RETURN, evaluate
+from cavia.evaluation.identifiability import identifiability
 from cavia.evaluation.probes import axis_alignment, linear_r2
 from cavia.learners.acting import Updates
 from cavia.learners.base import Learner
@@ -132,6 +133,7 @@ def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) 
         "goals": goals.tolist(),
         "r2": linear_r2(context, goals).tolist(),
         "alignment": axis_alignment(context, goals).tolist(),
+        **identifiability(context, {f"goal, {axis}": goals[:, i] for i, axis in enumerate("xy")}),
     }
     return {"scores": {"sampled": found.scores.tolist()}, "probes": probes}
 
