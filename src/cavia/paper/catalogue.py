@@ -3,12 +3,12 @@
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.paper import completion, dynamics, fewshot, modes, policies, sine
+from cavia.paper import completion, dynamics, exploration, fewshot, modes, policies, sine
 from cavia.paper.experiment import Experiment
 
 CATALOGUE: dict[str, Experiment[Any]] = {
     experiment.id: experiment
-    for section in (sine, completion, fewshot, policies, dynamics, modes)
+    for section in (sine, completion, fewshot, policies, dynamics, modes, exploration)
     for experiment in section.EXPERIMENTS
 }
 
