@@ -18,7 +18,8 @@ from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, righ
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"}
-    | {"check_query", "check_features", "query_losses", "compared", "rule", "network"},
+    | {"check_query", "check_features", "query_losses", "compared", "rule", "network"}
+    | {"policy_terms"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
     | {"checked", "linearised"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},

@@ -7,6 +7,7 @@ from torch.distributions import Normal, kl_divergence
 import cavia
 from cavia.envs import Navigation
 from cavia.learners.acting import MetaBatch, Points, actor, adapt_in, drawn_once
+from cavia.tasks.share import Share
 from cavia.training.trpo import TRPOStep
 from tests.reference_rl import distribution
 
@@ -98,6 +99,8 @@ def test_the_same_context_gives_the_same_likeliest_action_and_another_draw_anoth
     assert not torch.allclose(act(seen)[:, 0], act(seen)[:, 1])
     at_mean = actor(learner, learner.start(2), random, mean=True)(seen)
     torch.testing.assert_close(at_mean[:, :1].expand_as(at_mean), at_mean)
+    share = drawn_once(learner, 1, 5, random.manual_seed(0), Share(1, 2, 2))
+    assert torch.equal(share, noise[1:])
     assert drawn_once(cavia.CAVIA(learner.model, learner.loss), 2, 5, random) is None
 
 

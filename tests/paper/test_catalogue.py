@@ -66,6 +66,10 @@ OWN = {  # experiment → settings, and how they change
             "test_trajectories": 3, "probes": 21,
         },
     ),
+    "exploration": (
+        POLICY | {"methods": ("CAVIA", "CAVIA, sampled context", "E-MAML"), "disk": 1.99, "horizon": 6, "hidden": (6,)},
+        POLICY_CHANGES | {"methods": ("MAESN", "MAML"), "disk": 2.5, "sampled_lrs": (0.5,), "maml_lrs": (0.2,)},
+    ),
     "modes": ({"inner_steps": (1,)}, {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}),
 }  # fmt: skip
 A_FILE = {"network"}  # what it changes: test_fewshot.py
