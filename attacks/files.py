@@ -61,10 +61,10 @@ def formats(prepared: Path) -> list[Format]:
     run = prepared / "run"
     cavia.fit(learner(), cavia.Sine(), 2, validation=cavia.Validation(tasks=4), run_dir=run, progress=False)
     learner().save(prepared / "plain.cavia")
-    found = [Format("model", prepared / "plain.cavia", weights, True)]
-    found += [Format(f"run folder, {path.name}", path, state_of_run, True) for path in _files(run)]
+    listed = [Format("model", prepared / "plain.cavia", weights, True)]
+    listed += [Format(f"run folder, {path.name}", path, state_of_run, True) for path in _files(run)]
     return [
-        *found,
+        *listed,
         Format("store", prepared / "contexts", contexts, True),
         Format("table model", prepared / "model.cavia", table_model, True),
         Format("table", prepared / "table.csv", lambda path: list(read_table(path)), False),

@@ -68,8 +68,8 @@ class Acknowledged:
     def collect(self) -> None:
         """Take note of what was said so far."""
         try:
-            while found := os.read(self._read, 2**16):
-                self._rest += found
+            while chunk := os.read(self._read, 2**16):
+                self._rest += chunk
         except BlockingIOError:
             pass
         *lines, self._rest = self._rest.split(b"\n")
@@ -230,7 +230,7 @@ class Tally:
     problems: dict[str, list[str]] = field(default_factory=lambda: {"lost": [], "different": [], "failed": []})
 
     def row(self) -> list[str]:
-        counts = [self.kills, self.runs, self.acknowledged, *(len(found) for found in self.problems.values())]
+        counts = [self.kills, self.runs, self.acknowledged, *(len(listed) for listed in self.problems.values())]
         return [self.name, *map(str, counts)]
 
 
@@ -332,15 +332,15 @@ def _wait(process: int, seconds: float) -> int | None:
         time.sleep(min(left, 0.002))
 
 
-def _compare(found: Any, right: Any, tally: Tally) -> None:
-    if found == right:
+def _compare(actual: Any, right: Any, tally: Tally) -> None:
+    if actual == right:
         return
-    if isinstance(found, dict):
-        names = [name for name in sorted(found.keys() | right.keys()) if found.get(name) != right.get(name)]
+    if isinstance(actual, dict):
+        names = [name for name in sorted(actual.keys() | right.keys()) if actual.get(name) != right.get(name)]
         words = [f"{name} ({'left behind' if name not in right else 'differs'})" for name in names]
         tally.problems["different"].append(", ".join(words))
     else:
-        tally.problems["different"].append(str(found)[-200:])
+        tally.problems["different"].append(str(actual)[-200:])
 
 
 def _tail(log: Path) -> str:
@@ -369,8 +369,8 @@ def main() -> int:
     wrong = False
     for tally in attacks(options.kills, options.seed, options.only):
         print(f"| {' | '.join(tally.row())} |", flush=True)
-        for kind, found in tally.problems.items():
-            for each in found:
+        for kind, problems in tally.problems.items():
+            for each in problems:
                 wrong = True
                 print(f"{kind}: {each}", file=sys.stderr)
     return int(wrong)

@@ -181,5 +181,5 @@ def _too_long(*_: Any) -> None:
     raise TooLong
 
 
-def count(found: Sequence[Outcome]) -> Counter[str]:
-    return Counter({RIGHT: 0, CLEAR: 0, RAW: 0, SILENT: 0}) + Counter(each.kind for each in found)
+def count(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return Counter({RIGHT: 0, CLEAR: 0, RAW: 0, SILENT: 0}) + Counter(each.kind for each in outcomes)

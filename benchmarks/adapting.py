@@ -31,13 +31,13 @@ BEFORE = "cavia at 3587be9"
 
 def recipe(network: RecipeNetwork, batch: cavia.TaskBatch) -> Tensor:
     """Adapt to each task on its own and predict its query points: [T, Q, 1]."""
-    found = []
+    predictions = []
     for task in range(len(batch)):
         network.reset_context()
         loss = nn.functional.mse_loss(network(batch.support_x[task]), batch.support_y[task])
         network.context = network.context - torch.autograd.grad(loss, network.context)[0]
-        found.append(network(batch.query_x[task]).detach())
-    return torch.stack(found)
+        predictions.append(network(batch.query_x[task]).detach())
+    return torch.stack(predictions)
 
 
 def before(model: cavia.MLP, batch: cavia.TaskBatch) -> Tensor:
@@ -67,13 +67,13 @@ def entrants(without: Sequence[str]) -> dict[str, Callable[[cavia.TaskBatch], Te
     torch.manual_seed(0)
     model = sine_model(5)
     learner = cavia.CAVIA(model, "mse")
-    found = {
+    runs = {
         RECIPE: partial(recipe, RecipeNetwork(model)),
         BEFORE: partial(before, model),
         EAGER: partial(ours, learner),
         COMPILED: partial(ours, cavia.compiled(learner)),
     }
-    return {name: run for name, run in found.items() if name not in without}
+    return {name: run for name, run in runs.items() if name not in without}
 
 
 def measure(rounds: int, seconds: float, without: Sequence[str] = ()) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def main() -> None:
     options = parser.parse_args()
     one_core()
     keep_freed_memory()
-    found = measure(options.rounds, options.seconds, options.without)
-    for tasks, rows in found["tasks"].items():
+    measured = measure(options.rounds, options.seconds, options.without)
+    for tasks, rows in measured["tasks"].items():
         for name, row in rows.items():
             recipes, befores = (row[f"times_faster_than_{other}"]["median"] for other in ("recipe", "before"))
             print(f"{tasks:>6} {name:18} {row['milliseconds']:9.3f} ms  {recipes}× the recipe, {befores}× before")
     if options.json:
-        write_json(options.json, found)
+        write_json(options.json, measured)
 
 
 if __name__ == "__main__":

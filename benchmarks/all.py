@@ -111,12 +111,12 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() if options.parts is None else nullcontext(options.parts) as folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        found = measure(budget, Path(folder))
-    found["quick"] = options.quick
+        result = measure(budget, Path(folder))
+    result["quick"] = options.quick
     options.out.mkdir(parents=True, exist_ok=True)
-    write_json(options.out / "bench.json", found)
-    growth.draw(found["growth"], options.out / "bench.png")
-    page = markdown(found)
+    write_json(options.out / "bench.json", result)
+    growth.draw(result["growth"], options.out / "bench.png")
+    page = markdown(result)
     write_atomically(options.out / "bench.md", page.encode())
     print(page)
     if not options.quick:

@@ -53,9 +53,9 @@ def main() -> None:
     if options.operators:
         from torch.profiler import profile
 
-        with profile() as found:
+        with profile() as profiled:
             step()
-        print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=20))
+        print(profiled.key_averages().table(sort_by="self_cpu_time_total", row_limit=20))
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ from typing import Any
 from peers import BF16, COMPILED, EAGER, LOOPING
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """bench.json as a page."""
-    load, cores = found["machine"]["load"], found["machine"]["cores"]
+    load, cores = result["machine"]["load"], result["machine"]["cores"]
     busy = "busy with other work" if load > 1.5 else "otherwise idle"
-    absent = found["missing_peers"]
+    absent = result["missing_peers"]
     left_out = f" Not installed, so left out: {', '.join(absent)}." if absent else ""
-    flag = " --quick" if found["quick"] else ""
-    steps = "\n".join(_steps(name, part) for name, part in found["steps"].items())
+    flag = " --quick" if result["quick"] else ""
+    steps = "\n".join(_steps(name, part) for name, part in result["steps"].items())
     return f"""# Where the speed stands
 
-`python benchmarks/all.py{flag}`, {found["date"]}; {cores} cores, {busy} (load {load:.1f} at the start), one core for
+`python benchmarks/all.py{flag}`, {result["date"]}; {cores} cores, {busy} (load {load:.1f} at the start), one core for
 each entrant, processor time. Entrants take turns in every round: compare the ratios, not the times. Before anything is
 timed, all must reach the same weights from the same start.{left_out}
 How it is done: [docs/performance.md](../../docs/performance.md).
@@ -28,9 +28,9 @@ The peak is that of a product of two 1024×1024 matrices in the same rounds; the
 floating-point operations of the matrix products and convolutions of our step, for all entrants alike.
 
 {steps}
-{_adapting(found["adapting"])}
-{_growth(found["growth"])}
-{_startup(found["startup"])}"""
+{_adapting(result["adapting"])}
+{_growth(result["growth"])}
+{_startup(result["startup"])}"""
 
 
 def _steps(name: str, part: dict[str, Any]) -> str:
@@ -40,8 +40,8 @@ def _steps(name: str, part: dict[str, Any]) -> str:
     def beside_ours(entrant: str) -> str:
         if entrant == ours:
             return "1× |"
-        found = [theirs / own for theirs, own in zip(times[entrant], times[ours], strict=True)]
-        return f"{median(found):.3g}× | {min(found):.3g}× … {max(found):.3g}×"
+        ratios = [theirs / own for theirs, own in zip(times[entrant], times[ours], strict=True)]
+        return f"{median(ratios):.3g}× | {min(ratios):.3g}× … {max(ratios):.3g}×"
 
     rows = "\n".join(
         f"| {entrant} | {row['milliseconds']:.4g} | {_count(row['tasks_per_second'])} "
@@ -74,8 +74,8 @@ def _adapting(part: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {int(tasks):,} | {name} | {row['milliseconds']:.3g} | {row['tasks_per_second']:,} "
         f"| {_with_range(row['times_faster_than_recipe'])} | {_with_range(row['times_faster_than_before'])} |"
-        for tasks, found in part["tasks"].items()
-        for name, row in found.items()
+        for tasks, by_name in part["tasks"].items()
+        for name, row in by_name.items()
     )
     return f"""## Test time: adapt to new sine curves and predict
 

@@ -119,17 +119,17 @@ def peak_memories() -> dict[str, dict[str, float]]:
         }
 
 
-def markdown(found: dict[str, Any]) -> str:
-    flag = " --compiled" if found["compiled"] else ""
-    sections = "\n".join(_section(case, part) for case, part in found["cases"].items())
+def markdown(facts: dict[str, Any]) -> str:
+    flag = " --compiled" if facts["compiled"] else ""
+    sections = "\n".join(_section(case, part) for case, part in facts["cases"].items())
     memory = "\n".join(
         f"| {known} | " + " | ".join(f"{part[str(chunk)]:g}" for chunk in CHUNKS) + " |"
-        for known, part in found["peak_memory_mb"].items()
+        for known, part in facts["peak_memory_mb"].items()
     )
     return f"""# Completion meta-step: how much faster than the task-by-task recipe
 
-`python benchmarks/completion.py --rounds {found["rounds"]}{flag}`: {PICTURES} pictures,
-{INNER_STEPS} inner steps, MLP 5×128, {CONTEXT} context parameters, one thread; medians of {found["rounds"]} interleaved
+`python benchmarks/completion.py --rounds {facts["rounds"]}{flag}`: {PICTURES} pictures,
+{INNER_STEPS} inner steps, MLP 5×128, {CONTEXT} context parameters, one thread; medians of {facts["rounds"]} interleaved
 rounds. Compare the ratios, not the times: the machine is shared. The peak is that of a product of two {SIDE}×{SIDE}
 matrices in the same round; the operations are those of the matrix products, counted on the uncompiled step. Our steps
 keep freed memory for the next tensor, as `cavia.fit` does; the recipe is timed as it is, and with memory kept, too.
@@ -175,7 +175,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     memory = peak_memories()
-    found = {
+    result = {
         "rounds": options.rounds,
         "compiled": options.compiled,
         "cases": {
@@ -184,7 +184,7 @@ def main() -> None:
         },
         "peak_memory_mb": memory,
     }
-    publish(options.out / "completion", found, markdown(found))
+    publish(options.out / "completion", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ class Recipe:
         """The meta-gradient, one vector."""
         total = [torch.zeros_like(value) for value in self.weights.values()]
         for task in range(len(batch)):
-            found = torch.autograd.grad(self.task_loss(batch, task), list(self.weights.values()))
-            for sum_, part in zip(total, found, strict=True):
+            gradients = torch.autograd.grad(self.task_loss(batch, task), list(self.weights.values()))
+            for sum_, part in zip(total, gradients, strict=True):
                 sum_ += part / len(batch)
         return nn.utils.parameters_to_vector(total)
 
@@ -179,12 +179,12 @@ def measure(shots: int, tasks: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
-    sections = "\n".join(_section(case, part) for case, part in found["cases"].items())
+def markdown(result: dict[str, Any]) -> str:
+    sections = "\n".join(_section(case, part) for case, part in result["cases"].items())
     return f"""# Few-shot meta-step: how much faster than the task-by-task recipe
 
-`python benchmarks/fewshot.py --rounds {found["rounds"]}`: CAVIA, 84×84 pictures,
-5 ways, 15 queries of each class, 2 inner steps, 32 filters, one thread; medians of {found["rounds"]} interleaved
+`python benchmarks/fewshot.py --rounds {result["rounds"]}`: CAVIA, 84×84 pictures,
+5 ways, 15 queries of each class, 2 inner steps, 32 filters, one thread; medians of {result["rounds"]} interleaved
 rounds. Compare the ratios, not the times: the machine is shared. Our step takes one task at a time, channels last, and
 keeps freed memory for the next tensor, as `cavia.fit` does; the recipe is timed as it is, and with memory kept.
 The peak is that of a product of two {SIDE}×{SIDE} matrices in the same round.
@@ -222,8 +222,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases = {f"{shots}-shot, {tasks} tasks": measure(shots, tasks, options.rounds) for shots, tasks in CASES}
-    found = {"rounds": options.rounds, "cases": cases}
-    publish(options.out / "fewshot", found, markdown(found))
+    result = {"rounds": options.rounds, "cases": cases}
+    publish(options.out / "fewshot", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -37,23 +37,23 @@ def cost(filters: int, chunk: int, first_order: bool) -> tuple[float, float]:
 
 
 def costs(widths: list[int]) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for filters in widths:
             at_once = [(TASKS, False)] if filters <= ALL_AT_ONCE_UP_TO else []
             for chunk, first_order in (*at_once, (1, False), (1, True)):
                 megabytes, seconds = pool.submit(cost, filters, chunk, first_order).result()
                 case = {"filters": filters, "chunk": chunk, "first_order": first_order}
-                found.append(case | {"peak_memory_mb": megabytes, "seconds": seconds})
-                print(found[-1], flush=True)
-    return found
+                rows.append(case | {"peak_memory_mb": megabytes, "seconds": seconds})
+                print(rows[-1], flush=True)
+    return rows
 
 
-def markdown(found: list[dict[str, Any]], widths: list[int]) -> str:
+def markdown(result: list[dict[str, Any]], widths: list[int]) -> str:
     rows = "\n".join(
         f"| {row['filters']} | {row['chunk']} | {'yes' if row['first_order'] else 'no'} | {row['peak_memory_mb']:.0f} "
         f"| {row['seconds']:g} | {row['seconds'] * PAPER_ITERATIONS / 3600:.0f} |"
-        for row in found
+        for row in result
     )
     return f"""# Few-shot meta-step: memory and time by width
 
@@ -73,8 +73,8 @@ def main() -> None:
     parser.add_argument("--filters", type=int, nargs="+", default=[32, 128, 512])
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
-    found = costs(options.filters)
-    publish(options.out / "fewshot_memory", {"cases": found}, markdown(found, options.filters))
+    result = costs(options.filters)
+    publish(options.out / "fewshot_memory", {"cases": result}, markdown(result, options.filters))
 
 
 if __name__ == "__main__":

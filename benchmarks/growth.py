@@ -69,12 +69,12 @@ def exponent(by_size: Mapping[int, float]) -> float | None:
 
 def measure(axis: str, rounds: int, largest: int, seconds: float, pool: Any) -> dict[str, Any]:
     """Milliseconds and MB by size, and the exponents of both."""
-    found = sizes(axis, largest)
-    memory = {size: pool.submit(peak_memory, axis, size).result() for size in found}
-    times = in_turns({str(size): until(step_of(axis, size), 1, seconds) for size in found}, rounds)
-    by_size = {size: milliseconds(times[str(size)]) for size in found}
+    tried = sizes(axis, largest)
+    memory = {size: pool.submit(peak_memory, axis, size).result() for size in tried}
+    times = in_turns({str(size): until(step_of(axis, size), 1, seconds) for size in tried}, rounds)
+    by_size = {size: milliseconds(times[str(size)]) for size in tried}
     return {
-        "sizes": found,
+        "sizes": tried,
         "milliseconds": list(by_size.values()),
         "peak_memory_mb": list(memory.values()),
         "time_exponent": exponent(by_size),
@@ -82,17 +82,17 @@ def measure(axis: str, rounds: int, largest: int, seconds: float, pool: Any) -> 
     }
 
 
-def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+def draw(result: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Time and memory against each axis, both logarithmic."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.2 * len(found), 5.6), layout="constrained")
-    axes = figure.subplots(2, len(found), squeeze=False, sharey="row")
+    figure = Figure(figsize=(3.2 * len(result), 5.6), layout="constrained")
+    axes = figure.subplots(2, len(result), squeeze=False, sharey="row")
     rows: Sequence[tuple[str, str, str]] = (
         ("milliseconds", "time_exponent", "ms a step"),
         ("peak_memory_mb", "memory_exponent", "MB of peak memory"),
     )
-    for column, (axis, part) in enumerate(found.items()):
+    for column, (axis, part) in enumerate(result.items()):
         for row, (values, slope, label) in enumerate(rows):
             panel = axes[row][column]
             shown = [(size, value) for size, value in zip(part["sizes"], part[values], strict=True) if value > 0]
@@ -120,11 +120,11 @@ def main() -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         one_core()
         keep_freed_memory()
-        found = {axis: measure(axis, options.rounds, options.largest, options.seconds, pool) for axis in options.axes}
-    for axis, part in found.items():
+        result = {axis: measure(axis, options.rounds, options.largest, options.seconds, pool) for axis in options.axes}
+    for axis, part in result.items():
         print(f"{axis}: time ~ size^{part['time_exponent']}, memory ~ size^{part['memory_exponent']}", part)
     if options.json:
-        write_json(options.json, {"axes": found})
+        write_json(options.json, {"axes": result})
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ class Contestant(NamedTuple):
 def contestants(model: cavia.MLP, inner_steps: int, compiled: bool) -> dict[str, Contestant]:
     """The recipe, MetaStep and, if asked for, MetaStep compiled, all from the same weights."""
     recipe = Recipe(model, inner_steps)
-    found = {"recipe": Contestant(recipe, recipe.network)}
+    made = {"recipe": Contestant(recipe, recipe.network)}
     for name, is_compiled in (("eager", False), ("compiled", True))[: 1 + compiled]:
         learner = cavia.CAVIA(copy.deepcopy(model), "mse", inner_lr=1.0, inner_steps=inner_steps)
-        found[name] = Contestant(MetaStep(learner, LR, CLIP, compiled=is_compiled), learner.model)
-    return found
+        made[name] = Contestant(MetaStep(learner, LR, CLIP, compiled=is_compiled), learner.model)
+    return made
 
 
 def check(steps: Mapping[str, Contestant], batches: Sequence[cavia.TaskBatch]) -> float:
@@ -97,7 +97,7 @@ def check(steps: Mapping[str, Contestant], batches: Sequence[cavia.TaskBatch]) -
     for batch in batches:
         for contestant in steps.values():
             contestant.step(batch)
-    vectors = {name: nn.utils.parameters_to_vector(found.network.parameters()) for name, found in steps.items()}
+    vectors = {name: nn.utils.parameters_to_vector(one.network.parameters()) for name, one in steps.items()}
     worst = max((vector - vectors["recipe"]).abs().max().item() for vector in vectors.values())
     if worst > 1e-4:
         raise SystemExit(f"the contestants disagree by {worst:.1e}; nothing was timed")
@@ -148,9 +148,9 @@ def in_turns(
     return times
 
 
-def publish(path: Path, found: Mapping[str, Any], page: str) -> None:
+def publish(path: Path, result: Mapping[str, Any], page: str) -> None:
     """Write what was measured as path.json and the page as path.md, and print the page."""
-    write_json(path.with_suffix(".json"), found)
+    write_json(path.with_suffix(".json"), result)
     write_atomically(path.with_suffix(".md"), page.encode())
     print(page)
 
@@ -162,8 +162,8 @@ def milliseconds(seconds: Sequence[float]) -> float:
 
 def spread(values: Sequence[float], digits: int) -> dict[str, float]:
     """Median, worst and best of numbers of which larger ones are better."""
-    found = {"median": statistics.median(values), "worst": min(values), "best": max(values)}
-    return {name: round(value, digits) for name, value in found.items()}
+    summary = {"median": statistics.median(values), "worst": min(values), "best": max(values)}
+    return {name: round(value, digits) for name, value in summary.items()}
 
 
 def times_faster(times: Mapping[str, Sequence[float]], names: Sequence[str]) -> dict[str, dict[str, float]]:

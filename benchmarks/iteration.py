@@ -105,14 +105,15 @@ def play(problem: Problem, task: Tensor, weights: Weights, context: Tensor) -> P
 def their_episodes(method: str, learner: Any, problem: Problem, generator: torch.Generator) -> MetaBatch:
     """One task after another, before and after the inner step."""
     weights = {name: value.detach().requires_grad_() for name, value in learner.model.named_parameters()}
-    found = []
+    episodes = []
     for task in problem.env.sample_tasks(problem.tasks, generator):
         before = play(problem, task, weights, torch.zeros(learner.model.context))
         x, y = before.x[0][before.mask[0]], before.y[0][before.mask[0]]
         moved = adapted(method, x, y, weights, learner.model.context, learner.inner_lr)
-        found.append((before, play(problem, task, *moved)))
+        episodes.append((before, play(problem, task, *moved)))
     support, query = (
-        Points(*(torch.cat(part) for part in zip(*map(_parts, side), strict=True))) for side in zip(*found, strict=True)
+        Points(*(torch.cat(part) for part in zip(*map(_parts, side), strict=True)))
+        for side in zip(*episodes, strict=True)
     )
     return MetaBatch([support], query)
 
@@ -206,23 +207,23 @@ def _baseline(name: str) -> str:
     return "recipe, episodes only" if name.endswith("episodes only") else "recipe"
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {problem} | {method} | {name} | {row['milliseconds']:.0f} | {row['times_faster']['median']}× | "
         f"{row['times_faster']['worst']}× … {row['times_faster']['best']}× |"
-        for problem, methods in found["problems"].items()
+        for problem, methods in result["problems"].items()
         for method, entries in methods.items()
         for name, row in entries.items()
     )
     parts = "\n".join(
         f"| {method} | {' | '.join(str(one['median']) for one in row['seconds'].values())} | "
         f"{row['seconds_outside_MuJoCo']['ours']['median']} | {row['times_faster_outside_MuJoCo']['median']}× |"
-        for method, row in found["parts"].items()
+        for method, row in result["parts"].items()
     )
     return f"""# Policies: a whole meta-iteration against task by task
 
-`python benchmarks/iteration.py --rounds {found["rounds"]}`: navigation, 20 tasks × 20 episodes × 100 steps; cheetah in
-two directions, 10 × 10 × 100. One thread, processor time; medians of {found["rounds"]} interleaved rounds. Compare the
+`python benchmarks/iteration.py --rounds {result["rounds"]}`: navigation, 20 tasks × 20 episodes × 100 steps; cheetah in
+two directions, 10 × 10 × 100. One thread, processor time; medians of {result["rounds"]} interleaved rounds. Compare the
 ratios, not the times. The recipe plays its episodes in Gymnasium's SyncVectorEnv, task after task.
 
 | problem | method | iteration | ms | faster than the recipe | worst … best round |
@@ -251,8 +252,8 @@ def main() -> None:
         for name, problem in problems().items()
     }
     parts = {method: parts_at_full_scale(method, max(1, options.rounds // 3)) for method in ("CAVIA", "MAML")}
-    found = {"problems": raced, "parts": parts, "rounds": options.rounds}
-    publish(options.out / "iteration", found, markdown(found))
+    result = {"problems": raced, "parts": parts, "rounds": options.rounds}
+    publish(options.out / "iteration", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -67,13 +67,13 @@ def curve(method: str, run: str, family: cavia.Episodes, iterations: int, folder
 
 
 def measure(family: cavia.Episodes, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    found = {
+    curves = {
         method: {
             run: curve(method, run, family, options.iterations, folder / f"{method}-{run}") for run in options.runs
         }
         for method in options.methods
     }
-    return {"iterations": options.iterations, "images": family.images.settings, "curves": found}
+    return {"iterations": options.iterations, "images": family.images.settings, "curves": curves}
 
 
 def apart(one: list[dict[str, Any]], other: list[dict[str, Any]], name: str) -> float:
@@ -81,15 +81,15 @@ def apart(one: list[dict[str, Any]], other: list[dict[str, Any]], name: str) -> 
     return statistics.mean(abs(a[name] - b[name]) for a, b in zip(one, other, strict=True))
 
 
-def markdown(found: dict[str, Any]) -> str:
-    sections = "\n".join(_section(method, curves) for method, curves in found["curves"].items())
+def markdown(result: dict[str, Any]) -> str:
+    sections = "\n".join(_section(method, curves) for method, curves in result["curves"].items())
     options = (
-        f"--iterations {found['iterations']} --methods {' '.join(found['curves'])} --runs {' '.join(_runs(found))}"
+        f"--iterations {result['iterations']} --methods {' '.join(result['curves'])} --runs {' '.join(_runs(result))}"
     )
     return f"""# Training on our own kernels and on PyTorch's operations
 
 `python benchmarks/kernels.py {options}`:
-{found["images"]["source"]}, 84×84, 5 ways, 1 shot, 4 tasks a batch, 32 filters, `cavia.fit` on one thread.
+{result["images"]["source"]}, 84×84, 5 ways, 1 shot, 4 tasks a batch, 32 filters, `cavia.fit` on one thread.
 All runs start from the same weights and see the same tasks. “Fused” are our kernels, “plain” PyTorch's operations, both
 in single precision; “double”, if it was run, are PyTorch's operations in double precision. Rounding decides what some
 max-pools take, and training amplifies it. Loss is the mean over the interval; accuracy that on {VALIDATION_TASKS} tasks
@@ -98,8 +98,8 @@ of the validation classes.
 {sections}"""
 
 
-def _runs(found: dict[str, Any]) -> list[str]:
-    return list(next(iter(found["curves"].values())))
+def _runs(result: dict[str, Any]) -> list[str]:
+    return list(next(iter(result["curves"].values())))
 
 
 def _section(method: str, curves: dict[str, list[dict[str, Any]]]) -> str:
@@ -144,8 +144,8 @@ def main() -> None:
     images = MINI_IMAGENET.open(options.data_root, synthetic=not is_there)
     family = cavia.Episodes(images, ways=5, shots=1, queries=15, channels=3)
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
-        found = measure(family, options, Path(folder))
-    publish(options.out / "kernels", found, markdown(found))
+        result = measure(family, options, Path(folder))
+    publish(options.out / "kernels", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ def summary(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def last(found: Mapping[str, Any], curve: str = "validation") -> float:
+def last(runs: Mapping[str, Any], curve: str = "validation") -> float:
     """The mean over seeds of the last three points of a curve."""
-    return statistics.mean(statistics.mean(one[-3:]) for one in found[curve])
+    return statistics.mean(statistics.mean(one[-3:]) for one in runs[curve])
 
 
-def best(found: Mapping[str, Any]) -> float:
+def best(runs: Mapping[str, Any]) -> float:
     """The mean over seeds of the best validation, that of the model that `fit` keeps."""
-    return statistics.mean(max(one) for one in found["validation"])
+    return statistics.mean(max(one) for one in runs["validation"])
 
 
 def figure(chosen: Mapping[str, Mapping[str, Any]]) -> Lines:
@@ -80,16 +80,16 @@ def figure(chosen: Mapping[str, Mapping[str, Any]]) -> Lines:
     }
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(result: Mapping[str, Any]) -> str:
     rows = "\n".join(
         f"| {name} | {last(one, 'before'):.1f} | {last(one):.1f} | {best(one):.1f} | {one['kl']} |"
-        for name, one in found["outer_steps"].items()
+        for name, one in result["outer_steps"].items()
     )
-    order = f"python benchmarks/ppo.py --iterations {found['iterations']} --seeds {found['seeds']} --rates"
-    order = " ".join([order, *(f"{rate:g}" for rate in found["rates"])])
-    several = len(found["rates"]) > 1
+    order = f"python benchmarks/ppo.py --iterations {result['iterations']} --seeds {result['seeds']} --rates"
+    order = " ".join([order, *(f"{rate:g}" for rate in result["rates"])])
+    several = len(result["rates"]) > 1
     rates = "PPO's rate was chosen among these on the same goals" if several else "PPO has its default settings"
-    seeds = f" and of {found['seeds']} seeds" if found["seeds"] > 1 else ""
+    seeds = f" and of {result['seeds']} seeds" if result["seeds"] > 1 else ""
     return f"""# PPO beside TRPO
 
     {order}
@@ -103,7 +103,7 @@ So few iterations and seeds show that PPO learns, not which of the two is better
 |---|---|---|---|---|
 {rows}
 
-![{found["caption"]}](ppo.svg)
+![{result["caption"]}](ppo.svg)
 """
 
 
@@ -130,9 +130,9 @@ def main() -> None:
     chosen = max((name for name in measured if name != "TRPO"), key=lambda name: last(measured[name]))
     drawn = figure({"TRPO": measured["TRPO"], chosen: measured[chosen]})
     run = {"iterations": options.iterations, "seeds": options.seeds, "rates": options.rates}
-    found = run | {"outer_steps": measured}
+    result = run | {"outer_steps": measured}
     write_atomically(options.out / "ppo.svg", figure_svg(drawn, "ppo").encode())
-    publish(options.out / "ppo", found, markdown(found | {"caption": drawn["caption"]}))
+    publish(options.out / "ppo", result, markdown(result | {"caption": drawn["caption"]}))
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ def train(data: Data, settings: Table2Settings, seed: int, runs: Path) -> dict[s
     }
 
 
-def compared(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+def compared(runs: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     """The difference that bf16 makes, beside the difference that the seed makes."""
-    pairs = list(zip(found["float32"], found["bf16"], strict=True))
-    exact = [one["mse"] for one in found["float32"]]
+    pairs = list(zip(runs["float32"], runs["bf16"], strict=True))
+    exact = [one["mse"] for one in runs["float32"]]
     mean = statistics.mean(exact)
     differences = [(rounded["mse"] - one["mse"]) / mean for one, rounded in pairs]
     difference, spread = statistics.mean(differences), (max(exact) - min(exact)) / mean
@@ -60,20 +60,20 @@ def compared(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
-    result = found["compared"]
+def markdown(facts: dict[str, Any]) -> str:
+    result = facts["compared"]
     rows = "\n".join(
         f"| {seed} | {a['mse']:.5f} | {b['mse']:.5f} | {difference:+.2%} |"
         for seed, (a, b, difference) in enumerate(
-            zip(found["runs"]["float32"], found["runs"]["bf16"], result["differences"], strict=True)
+            zip(facts["runs"]["float32"], facts["runs"]["bf16"], result["differences"], strict=True)
         )
     )
     where = "inside" if result["inside_the_spread"] else "outside"
     return f"""# Completion in bf16 against float32
 
-`python benchmarks/precision.py --known {found["known"]} --query {found["query"]} --iterations {found["iterations"]} \
---seeds {found["seeds"]}`: CAVIA on {found["data"]}, {found["known"]} known pixels, {found["query"]} query
-pixels, {found["iterations"]} iterations. A seed's two runs have the same first weights and the same batches.
+`python benchmarks/precision.py --known {facts["known"]} --query {facts["query"]} --iterations {facts["iterations"]} \
+--seeds {facts["seeds"]}`: CAVIA on {facts["data"]}, {facts["known"]} known pixels, {facts["query"]} query
+pixels, {facts["iterations"]} iterations. A seed's two runs have the same first weights and the same batches.
 
 | seed | MSE on test pictures, float32 | bf16 | difference |
 |---|---|---|---|
@@ -109,7 +109,7 @@ def main() -> None:
     for seed in range(options.seeds):
         for precision in PRECISIONS:
             runs[precision].append(train(data, replace(settings, precision=precision), seed, options.runs))
-    found = {
+    result = {
         "known": options.known,
         "query": options.query,
         "iterations": options.iterations,
@@ -117,8 +117,8 @@ def main() -> None:
         "data": "drawn faces" if options.synthetic else "CelebA",
         "runs": runs,
     }
-    found["compared"] = compared(runs)
-    publish(options.out / "precision", found, markdown(found))
+    result["compared"] = compared(runs)
+    publish(options.out / "precision", result, markdown(result))
 
 
 if __name__ == "__main__":

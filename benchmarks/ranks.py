@@ -53,9 +53,9 @@ class Timed:
 
     def mean(self, means: torch.Tensor, tasks: int) -> torch.Tensor:
         begin = time.perf_counter()
-        found = self.ranks.mean(means, tasks)
+        mean = self.ranks.mean(means, tasks)
         self.seconds += time.perf_counter() - begin
-        return found
+        return mean
 
 
 def serve(
@@ -67,13 +67,13 @@ def serve(
         os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
     keep_freed_memory()
-    with joined(torch.device("cpu")) as found:
+    with joined(torch.device("cpu")) as joined_ranks:
         work = WORK[name]
         learner = work.learner()
         chunk = work.compiled_chunk if compiled else work.chunk
-        ranks, step = Timed(found), MetaStep(learner, 1e-3, 10.0, chunk, compiled and work.compiled)
+        ranks, step = Timed(joined_ranks), MetaStep(learner, 1e-3, 10.0, chunk, compiled and work.compiled)
         step.ranks = ranks  # type: ignore[assignment]  # it does what they do
-        batches = [_share(batch, found) for batch in work.batches(BATCHES)]
+        batches = [_share(batch, joined_ranks) for batch in work.batches(BATCHES)]
         vector = torch.cat([step.first_moment, step.first_moment[:1]])
 
         def steps(count: int) -> None:
@@ -82,7 +82,7 @@ def serve(
 
         def reduce(count: int) -> None:
             for _ in range(count):
-                found.mean(vector, 1)
+                joined_ranks.mean(vector, 1)
 
         while order := orders.recv():
             what, count = order
@@ -90,7 +90,7 @@ def serve(
                 step(batches[0])
                 orders.send((10 * step.first_moment).tolist())  # after one step, a tenth of the gradient
                 continue
-            found.wait()
+            joined_ranks.wait()
             ranks.seconds, begin = 0.0, time.perf_counter()
             {"steps": steps, "reduce": reduce}[what](count)
             orders.send(((time.perf_counter() - begin) / count, ranks.seconds / count))
@@ -172,7 +172,7 @@ def summed_up(
     numbers = sum(value.numel() for value in work.learner().parameters()) + 2  # with the loss, and the count of tasks
     return {
         "tasks": len(work.batch(0)),
-        "milliseconds": {entrant: round(1e3 * statistics.median(found), 3) for entrant, found in times.items()},
+        "milliseconds": {entrant: round(1e3 * statistics.median(seconds), 3) for entrant, seconds in times.items()},
         "of_one": {"median": statistics.median(ratios), "best": min(ratios), "worst": max(ratios)},
         "of_one_with_drawing": statistics.median(whole),
         "drawing_milliseconds": round(1e3 * draw, 3),
@@ -214,10 +214,10 @@ def verdict(value: float, aim: float) -> str:
     return f"met (at most {aim:g})" if value <= aim else f"missed by {value - aim:.3f} (at most {aim:g})"
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """The page."""
     parts = []
-    for name, one in found["work"].items():
+    for name, one in result["work"].items():
         rows = "\n".join(f"| {entrant} | {value:.2f} |" for entrant, value in one["milliseconds"].items())
         ratio, share = one["of_one"], one["reduce_share"]
         parts.append(f"""## {name}, {one["tasks"]} tasks a batch
@@ -235,8 +235,8 @@ def markdown(found: dict[str, Any]) -> str:
 """)
     return f"""# A meta-step on two ranks
 
-`{found["command"]}`, commit {found["commit"]}, {found["cores"]} cores, torch {found["torch"]}. Medians of
-{found["rounds"]} rounds in turns, by the clock on the wall. One process has one core; two ranks, and two threads, have
+`{result["command"]}`, commit {result["commit"]}, {result["cores"]} cores, torch {result["torch"]}. Medians of
+{result["rounds"]} rounds in turns, by the clock on the wall. One process has one core; two ranks, and two threads, have
 two.
 
 {chr(10).join(parts)}"""
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--work", nargs="+", default=list(NAMES), choices=list(WORK), metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
-    found = {
+    result = {
         "command": "python benchmarks/ranks.py" + " --compiled" * options.compiled,
         "commit": this_commit(),
         "cores": os.cpu_count(),
@@ -258,7 +258,7 @@ def main() -> None:
         "rounds": options.rounds,
         "work": {name: measure(name, options.rounds, options.seconds, options.compiled) for name in options.work},
     }
-    publish(options.out / "ranks", json.loads(json.dumps(found)), markdown(found))
+    publish(options.out / "ranks", json.loads(json.dumps(result)), markdown(result))
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def in_one_process(model: str, data: str, store: str) -> dict[str, float]:
         done = run_here(job, parts)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-    found = {"tasks": done.tasks, "seconds": seconds, "cpu_seconds": cpu, "writing": writing[0]}
-    return found | {"looking": looking, "peak_mb": peak}
+    costs = {"tasks": done.tasks, "seconds": seconds, "cpu_seconds": cpu, "writing": writing[0]}
+    return costs | {"looking": looking, "peak_mb": peak}
 
 
 def plain_loop(learner: cavia.Learner, store: str) -> float:
@@ -147,8 +147,8 @@ def bytes_of(server: Any, store: str) -> int:
     import psycopg
 
     with psycopg.connect(server.url()) as connection:
-        found = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [f"cavia_contexts_{store}"])
-        row = found.fetchone()
+        cursor = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [f"cavia_contexts_{store}"])
+        row = cursor.fetchone()
         return int(row[0]) if row else 0
 
 
@@ -187,9 +187,9 @@ def measure(tasks: int) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def model_of(found: dict[str, Any]) -> dict[str, float]:
+def model_of(result: dict[str, Any]) -> dict[str, float]:
     """What a task costs, from the largest size, and what a billion of them would on a thousand cores."""
-    small, middle, large = found["sizes"]
+    small, middle, large = result["sizes"]
     seconds = large["seconds"] / large["tasks"]
     slope = (middle["seconds"] - small["seconds"]) / (middle["tasks"] - small["tasks"])
     expected = small["seconds"] + slope * (large["tasks"] - small["tasks"])
@@ -208,20 +208,20 @@ def model_of(found: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
-    cost, ray = model_of(found), found["ray"]
+def markdown(result: dict[str, Any]) -> str:
+    cost, ray = model_of(result), result["ray"]
     rows = "\n".join(
         f"| {one['tasks']:,} | {one['seconds']:.1f} | {one['cpu_seconds']:.1f} | "
         f"{one['tasks'] / one['seconds']:,.0f} | {one['writing']:.1f} | {one['peak_mb']:.0f} | "
         f"{one['data_bytes'] / one['tasks']:.0f} | {one['store_bytes'] / one['tasks']:.0f} |"
-        for one in found["sizes"]
+        for one in result["sizes"]
     )
     verdict = "is there once, and is that of the one process to the bit" if ray["same"] else "is NOT the same"
-    pace = f"{found['tasks'] / ray['seconds']:,.0f} a second, with all that starts and compiles"
+    pace = f"{result['tasks'] / ray['seconds']:,.0f} a second, with all that starts and compiles"
     return f"""# A million tasks
 
-`python benchmarks/scale.py --tasks {found["tasks"]}` at commit {found["commit"]}: sine curves of {POINTS} points from
-Parquet files into PostgreSQL on the same machine, contexts of {found["context"]} numbers.
+`python benchmarks/scale.py --tasks {result["tasks"]}` at commit {result["commit"]}: sine curves of {POINTS} points from
+Parquet files into PostgreSQL on the same machine, contexts of {result["context"]} numbers.
 
 ## One process, one core
 
@@ -230,11 +230,11 @@ Parquet files into PostgreSQL on the same machine, contexts of {found["context"]
 {rows}
 
 A line through the two smaller sizes foretells {cost["expected"]:.1f} s for the largest.
-A plain loop, one task after another, does {found["loop"]:,.0f} tasks a second.
+A plain loop, one task after another, does {result["loop"]:,.0f} tasks a second.
 
 ## Two nodes of one core each
 
-`cavia adapt … --on ray`: {found["tasks"]:,} tasks in {ray["seconds"]:.1f} s, {pace}.
+`cavia adapt … --on ray`: {result["tasks"]:,} tasks in {ray["seconds"]:.1f} s, {pace}.
 One worker was killed when {ray["killed_at"] or 0:,} contexts were there. Every context {verdict}.
 
 ## A billion tasks on a thousand cores, by these figures
@@ -260,8 +260,8 @@ def main() -> None:
     if options.one:
         print(json.dumps(in_one_process(*options.one)))
         return
-    found = measure(options.tasks) | {"commit": this_commit()}
-    publish(options.out / "scale", found | {"cost": model_of(found)}, markdown(found))
+    result = measure(options.tasks) | {"commit": this_commit()}
+    publish(options.out / "scale", result | {"cost": model_of(result)}, markdown(result))
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ class Client(asyncio.Protocol):
         length = int(self.buffer[at : self.buffer.find(b"\r\n", at)])
         if len(self.buffer) < end + 4 + length:
             return
-        found, self.buffer = bytes(self.buffer), bytearray()
+        received, self.buffer = bytes(self.buffer), bytearray()
         if self.answer and not self.answer.done():
-            self.answer.set_result(found)
+            self.answer.set_result(received)
 
 
 async def connections(port: int) -> list[Client]:
@@ -96,9 +96,9 @@ async def closed(port: int, load: Load, seconds: float) -> dict[str, float]:
     async def work(client: Client) -> None:
         while time.perf_counter() - begun < seconds:
             sent = time.perf_counter()
-            found = await client.ask(numbers.choice(load.requests))
+            reply = await client.ask(numbers.choice(load.requests))
             load.seconds.append(time.perf_counter() - sent)
-            load.failed += not found.startswith(b"HTTP/1.1 200")
+            load.failed += not reply.startswith(b"HTTP/1.1 200")
 
     await asyncio.gather(*map(work, clients))
     elapsed = time.perf_counter() - begun
@@ -117,9 +117,9 @@ async def offered(port: int, load: Load, seconds: float, rate: float) -> dict[st
 
     async def send(due: float) -> None:
         client = await free.get()
-        found = await client.ask(numbers.choice(load.requests))
+        reply = await client.ask(numbers.choice(load.requests))
         load.seconds.append(time.perf_counter() - due)
-        load.failed += not found.startswith(b"HTTP/1.1 200")
+        load.failed += not reply.startswith(b"HTTP/1.1 200")
         free.put_nowait(client)
 
     due = begun
@@ -154,8 +154,8 @@ def request(route: str, body: Any) -> bytes:
 def post(port: int, route: str, body: Any) -> Any:
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/{route}", json.dumps(body).encode())
     asked.add_header("content-type", "application/json")
-    with urllib.request.urlopen(asked, timeout=60) as found:
-        return json.load(found)
+    with urllib.request.urlopen(asked, timeout=60) as response:
+        return json.load(response)
 
 
 @contextmanager
@@ -171,8 +171,8 @@ def server(folder: Path, batch_ms: int, core: int) -> Iterator[tuple[int, int]]:
             assert running.stdout
             port = int([running.stdout.readline() for _ in range(2)][1].split(":")[2].split(",")[0])
             for _ in range(READY):
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as found:
-                    if not json.load(found)["compiling"]:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as response:
+                    if not json.load(response)["compiling"]:
                         break
                 time.sleep(1)
             yield port, running.pid
@@ -229,23 +229,23 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 for mode, (port, process) in servers.items():
                     load, before = Load(loads[mode][what].requests), cpu_seconds(process)
                     if what == "offered":
-                        found = asyncio.run(offered(port, load, seconds, options.rate))
+                        numbers = asyncio.run(offered(port, load, seconds, options.rate))
                     else:
-                        found = asyncio.run(closed(port, load, seconds))
-                    found["cpu_ms"] = round(1e3 * (cpu_seconds(process) - before) / len(load.seconds), 3)
+                        numbers = asyncio.run(closed(port, load, seconds))
+                    numbers["cpu_ms"] = round(1e3 * (cpu_seconds(process) - before) / len(load.seconds), 3)
                     if not warming:
-                        rounds[mode][what].append(found)
-                        print(mode, what, found, flush=True)
+                        rounds[mode][what].append(numbers)
+                        print(mode, what, numbers, flush=True)
         difference = compare(servers["batched"][0])
     return {"rounds": rounds, "difference": difference}
 
 
-def median(found: list[dict[str, float]], name: str) -> float:
-    return statistics.median(one[name] for one in found)
+def median(rounds: list[dict[str, float]], name: str) -> float:
+    return statistics.median(one[name] for one in rounds)
 
 
-def markdown(found: dict[str, Any], options: argparse.Namespace) -> str:
-    rounds = found["rounds"]
+def markdown(result: dict[str, Any], options: argparse.Namespace) -> str:
+    rounds = result["rounds"]
     rows = "".join(
         f"| /{what} | {mode} | {median(part, 'per_second'):,.0f} | {median(part, 'p50_ms'):.1f} | "
         f"{median(part, 'p99_ms'):.1f} | {median(part, 'cpu_ms'):.2f} | {sum(one['failed'] for one in part)} |\n"
@@ -264,7 +264,7 @@ def markdown(found: dict[str, Any], options: argparse.Namespace) -> str:
     return f"""# A service under load
 
 `python benchmarks/serving.py --seconds {options.seconds:g} --rounds {options.rounds} --rate {options.rate:g}`, commit
-{found["commit"]}, {found["machine"]["cores"]} cores, load {found["machine"]["load"]:.1f} before it.
+{result["commit"]}, {result["machine"]["cores"]} cores, load {result["machine"]["load"]:.1f} before it.
 
 The published model "{MODEL}" with a store in a file, each server on one core, the load from another process:
 {CONNECTIONS} connections, {IDS:,} ids, 1 to {MOST_POINTS} points a task. Medians of {options.rounds} rounds, in turns.
@@ -279,7 +279,7 @@ Requests that come at a fixed rate at random moments, half /adapt and half /pred
 | | offered a second | answered a second | p50, ms | p99, ms |
 |---|---|---|---|---|
 {offers}
-The largest difference between {COMPARED} answers and the library's own was {found["difference"]:.1e}.
+The largest difference between {COMPARED} answers and the library's own was {result["difference"]:.1e}.
 """
 
 
@@ -292,8 +292,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = {"commit": this_commit(), "machine": machine(), **measure(options)}
-    publish(options.out / "serving", found, markdown(found, options))
+    result = {"commit": this_commit(), "machine": machine(), **measure(options)}
+    publish(options.out / "serving", result, markdown(result, options))
 
 
 if __name__ == "__main__":

@@ -109,22 +109,22 @@ def measure(rounds: int) -> dict[str, Any]:
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     rows = "\n".join(
-        f"| {name} | {found['steps_per_second'][name]['median']:.0f} | {r['median']}× | {r['worst']}× … {r['best']}× |"
-        for name, r in found["times_faster_than_gymnasium"].items()
+        f"| {name} | {result['steps_per_second'][name]['median']:.0f} | {r['median']}× | {r['worst']}× … {r['best']}× |"
+        for name, r in result["times_faster_than_gymnasium"].items()
     )
     return f"""# Cheetah: how much faster than Gymnasium's SyncVectorEnv
 
-`python benchmarks/simulator.py --rounds {found["rounds"]}`: {TASKS} tasks × {ROLLOUTS} rollouts, {STEPS} control steps
-a round; medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
+`python benchmarks/simulator.py --rounds {result["rounds"]}`: {TASKS} tasks × {ROLLOUTS} rollouts, {STEPS} control steps
+a round; medians of {result["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
 
 | simulator | environment steps a second | faster than SyncVectorEnv | worst … best round |
 |---|---|---|---|
 {rows}
 
 - Largest difference of any position of the list after {STEPS} steps from the same state:
-  {found["largest_difference_of_positions"]:.1e}.
+  {result["largest_difference_of_positions"]:.1e}.
 """
 
 
@@ -134,8 +134,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = measure(options.rounds)
-    publish(options.out / "simulator", found, markdown(found))
+    result = measure(options.rounds)
+    publish(options.out / "simulator", result, markdown(result))
 
 
 if __name__ == "__main__":

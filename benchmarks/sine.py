@@ -81,26 +81,26 @@ def evaluation_time() -> float:
     return round(1e3 * statistics.median(times), 2)
 
 
-def markdown(found: dict) -> str:
+def markdown(result: dict) -> str:
     rows = "\n".join(
-        f"| {name} | {found['milliseconds'][name]} | {r['median']}× | {r['worst']}× … {r['best']}× |"
-        for name, r in found["times_faster_than_recipe"].items()
+        f"| {name} | {result['milliseconds'][name]} | {r['median']}× | {r['worst']}× … {r['best']}× |"
+        for name, r in result["times_faster_than_recipe"].items()
     )
     return f"""# Sine meta-step: how much faster than the task-by-task recipe
 
-`python benchmarks/sine.py --rounds {found["rounds"]}`: 25 tasks, 10 + 10 points, 5 context parameters, one thread;
-medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
+`python benchmarks/sine.py --rounds {result["rounds"]}`: 25 tasks, 10 + 10 points, 5 context parameters, one thread;
+medians of {result["rounds"]} interleaved rounds. Compare the ratios, not the times: the machine is shared.
 
 | step | ms | faster than the recipe | worst … best round |
 |---|---|---|---|
 {rows}
 
-- Largest difference of any parameter after 10 steps: {found["largest_difference_of_parameters"]:.1e}.
-- Peak memory grew by {found["peak_memory_growth_mb_over_5000_steps"]} MB over 5,000 compiled steps.
+- Largest difference of any parameter after 10 steps: {result["largest_difference_of_parameters"]:.1e}.
+- Peak memory grew by {result["peak_memory_growth_mb_over_5000_steps"]} MB over 5,000 compiled steps.
 - An iteration of `cavia.fit`, which also draws the batch and reads the loss and the clock:
-  {found["iteration_of_fit_over_compiled_step"]}× a compiled step.
+  {result["iteration_of_fit_over_compiled_step"]}× a compiled step.
 - Evaluating 1000 tasks (adapt on 10 points, score 100, steps 0 and 1) in one batched call:
-  {found["evaluate_1000_tasks_ms"]} ms.
+  {result["evaluate_1000_tasks_ms"]} ms.
 """
 
 
@@ -110,8 +110,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = measure(options.rounds)
-    publish(options.out / "sine", found, markdown(found))
+    result = measure(options.rounds)
+    publish(options.out / "sine", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ HERE = Path(__file__).parent
 def python(*arguments: str, **environment: str) -> str:
     """What a new process of this Python prints."""
     command = [sys.executable, "-W", "ignore", *arguments]
-    found = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{found.stderr}")
-    return found.stdout
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout
 
 
 def processor_time_of_children() -> float:
@@ -67,14 +67,14 @@ def _over(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
 
 def first_steps(work: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Entrant → seconds to the end of its first step, peak memory of its process and what the step itself raised."""
-    found = {}
+    by_entrant = {}
     for name in entrants(WORK[work]):
         if name in without:
             continue
         with tempfile.TemporaryDirectory() as cache:
             cold = alone(work, name, cache)
-            found[name] = cold | ({"warm": alone(work, name, cache)} if name == COMPILED else {})
-    return found
+            by_entrant[name] = cold | ({"warm": alone(work, name, cache)} if name == COMPILED else {})
+    return by_entrant
 
 
 def alone(work: str, name: str, cache: str) -> dict[str, float]:
@@ -123,14 +123,14 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
-    found = {
+    result = {
         "imports": imports(options.rounds),
         "runs": [run_start(compiled) for compiled in ((False, True) if options.compiled else (False,))],
         "first_steps": {work: first_steps(work, tuple(options.without)) for work in options.work},
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(result, indent=1))
     if options.json:
-        write_json(options.json, found)
+        write_json(options.json, result)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def check(work: Work, made: Mapping[str, Entrant]) -> dict[str, float]:
     batches = work.batches(CHECKED)
     for entrant in made.values():
         entrant.prepare(batches)()
-    found = {name: entrant.parameters() for name, entrant in made.items()}
-    differences = {name: (vector - found[RECIPE]).abs().max().item() for name, vector in found.items()}
+    vectors = {name: entrant.parameters() for name, entrant in made.items()}
+    differences = {name: (vector - vectors[RECIPE]).abs().max().item() for name, vector in vectors.items()}
     tolerance = TOLERANCE[work.dtype]
     wrong = {name: value for name, value in differences.items() if name != BF16 and not value <= tolerance}
     if wrong:
@@ -73,8 +73,8 @@ def gradient_errors(work: Work) -> dict[str, float]:
     for task in work.batches(1)[0].split(1):
         double = cavia.TaskBatch(task.support_x.double(), task.support_y, task.query_x.double(), task.query_y)
         expected = flat(exact.gradients(double))
-        for name, found in {EAGER: ours.gradient(task), BEFORE: flat(before.gradients(task))}.items():
-            errors[name].append(((found - expected).norm() / expected.norm()).item())
+        for name, gradient in {EAGER: ours.gradient(task), BEFORE: flat(before.gradients(task))}.items():
+            errors[name].append(((gradient - expected).norm() / expected.norm()).item())
     medians = {name: statistics.median(values) for name, values in errors.items()}
     if not medians[EAGER] <= max(medians[BEFORE], 0.05):
         raise SystemExit(f"our meta-gradient is further from double precision than before: {medians}")
@@ -148,12 +148,12 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # the peers' own
     one_core()
     keep_freed_memory()
-    found = measure(WORK[options.work], options.rounds, options.seconds, tuple(options.without)) | {
+    result = measure(WORK[options.work], options.rounds, options.seconds, tuple(options.without)) | {
         "machine": machine()
     }
     if options.json:
-        write_json(options.json, found)
-    for name, row in found["entrants"].items():
+        write_json(options.json, result)
+    for name, row in result["entrants"].items():
         ratio = row["times_faster_than_recipe"]
         print(f"{name:24} {row['milliseconds']:10.3f} ms  {ratio['median']:6.2f}× ({ratio['worst']} … {ratio['best']})")
 

@@ -102,12 +102,12 @@ class Blocks:
         self.connection.execute("COMMIT")
 
     def _places(self, ids: list[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        places: dict[str, int] = {}
         for start in range(0, len(ids), 1000):
             part = ids[start : start + 1000]
             marks = ",".join("?" * len(part))
-            found.update(self.connection.execute(f"SELECT id, place FROM places WHERE id IN ({marks})", part))
-        return found
+            places.update(self.connection.execute(f"SELECT id, place FROM places WHERE id IN ({marks})", part))
+        return places
 
     def get(self, ids: list[str]) -> Tensor:
         marks = ",".join("?" * len(ids))
@@ -115,13 +115,13 @@ class Blocks:
             f"SELECT id, substr(contexts, 1 + place % {BLOCK} * {BYTES}, {BYTES}) FROM places "
             f"JOIN blocks ON number = place / {BLOCK} WHERE id IN ({marks})"
         )
-        found = dict(self.connection.execute(query, ids))
-        return joined([found[one] for one in ids])
+        by_key = dict(self.connection.execute(query, ids))
+        return joined([by_key[one] for one in ids])
 
     def scan(self) -> Iterator[Tensor]:
         cursor = self.connection.execute("SELECT contexts FROM blocks ORDER BY number")
-        while found := cursor.fetchmany(SCANNED // BLOCK):
-            yield joined(row[0] for row in found)
+        while rows := cursor.fetchmany(SCANNED // BLOCK):
+            yield joined(row[0] for row in rows)
 
 
 class LMDB:
@@ -140,8 +140,8 @@ class LMDB:
     def get(self, ids: list[str]) -> Tensor:
         keys = [one.encode() for one in ids]
         with self.environment.begin() as transaction, transaction.cursor() as cursor:
-            found = dict(cursor.getmulti(keys))
-        return joined([found[key] for key in keys])
+            by_key = dict(cursor.getmulti(keys))
+        return joined([by_key[key] for key in keys])
 
     def scan(self) -> Iterator[Tensor]:
         with self.environment.begin() as transaction, transaction.cursor() as cursor:
@@ -227,7 +227,7 @@ def compare(count: int, rounds: int) -> dict[str, Any]:
     some = random.Random(1).sample(range(count), min(10_000, count))
     some_ids, some_contexts = [ids[place] for place in some], contexts[some]
     some_contexts[:SINGLE] += 1  # SQLite would not write a value that is there already
-    found: dict[str, Any] = {}
+    rates_of: dict[str, Any] = {}
     for _ in range(rounds):
         for name, candidate_of in CANDIDATES.items():
             if candidate_of is LMDB and not importlib.util.find_spec("lmdb"):
@@ -246,18 +246,18 @@ def compare(count: int, rounds: int) -> dict[str, Any]:
                 ):
                     rates = clock(action, units)
                     for kind, rate in rates.items():
-                        found.setdefault(name, {}).setdefault(operation, {}).setdefault(kind, []).append(rate)
+                        rates_of.setdefault(name, {}).setdefault(operation, {}).setdefault(kind, []).append(rate)
                 candidate.close()
                 size = sum(
                     file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != "lock.mdb"
                 )
-                found[name]["bytes"] = round(size / count)
+                rates_of[name]["bytes"] = round(size / count)
             finally:
                 shutil.rmtree(folder)
-    for part in found.values():
+    for part in rates_of.values():
         for operation in OPERATIONS:
             part[operation] = {kind: round(statistics.median(rates)) for kind, rates in part[operation].items()}
-    return found
+    return rates_of
 
 
 def measure(count: int, kind: str) -> dict[str, Any]:
@@ -267,33 +267,33 @@ def measure(count: int, kind: str) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="cavia-store-"))
     try:
         with cavia.ContextStore(folder / "store", VERSION) as store:
-            found: dict[str, Any] = {"put": clock(lambda: put_all(store, names, contexts), count)}  # type: ignore[arg-type]
-            found["get"] = clock(lambda: get_all(store, names, contexts), count)  # type: ignore[arg-type]
-            found["batches"] = clock(lambda: sum(len(part) for _, part in store.batches()), count)
-            found = {name: {key: round(rate) for key, rate in rates.items()} for name, rates in found.items()}
+            measured: dict[str, Any] = {"put": clock(lambda: put_all(store, names, contexts), count)}  # type: ignore[arg-type]
+            measured["get"] = clock(lambda: get_all(store, names, contexts), count)  # type: ignore[arg-type]
+            measured["batches"] = clock(lambda: sum(len(part) for _, part in store.batches()), count)
+            measured = {name: {key: round(rate) for key, rate in rates.items()} for name, rates in measured.items()}
             queries = contexts[:100] + 0.1
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             for name, asked in (("nearest to 1", queries[:1]), ("nearest to 100", queries)):
                 rates = clock(lambda asked=asked: store.nearest(asked, 10), 1)  # type: ignore[misc]
-                found[name] = {key: round(1 / rate, 2) for key, rate in rates.items()}
-            found["nearest_raises_peak_mb"] = round(
+                measured[name] = {key: round(1 / rate, 2) for key, rate in rates.items()}
+            measured["nearest_raises_peak_mb"] = round(
                 (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
             )
             near, _ = store.nearest(queries[:1], 1)[0][0]
             if near != names[int(torch.cdist(queries[:1].double(), contexts.double()).argmin())]:
                 raise SystemExit("the search found another task than a search in memory; nothing was written")
-        found["bytes"] = round((folder / "store").stat().st_size / count)
+        measured["bytes"] = round((folder / "store").stat().st_size / count)
     finally:
         shutil.rmtree(folder)
-    return found
+    return measured
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     compared = "\n".join(
         f"| {name} | "
         + " | ".join(f"{part[o]['cpu']:,} ({part[o]['wall']:,})" for o in OPERATIONS)
         + f" | {part['bytes']} |"
-        for name, part in found["candidates"].items()
+        for name, part in result["candidates"].items()
     )
     million = "\n".join(
         f"| {kind} | "
@@ -301,17 +301,17 @@ def markdown(found: dict[str, Any]) -> str:
         + " | "
         + " | ".join(f"{part[o]['cpu']:g} s ({part[o]['wall']:g} s)" for o in ("nearest to 1", "nearest to 100"))
         + f" | {part['bytes']} |"
-        for kind, part in found["store"].items()
+        for kind, part in result["store"].items()
     )
-    memory = found["store"]["int"]["nearest_raises_peak_mb"]  # of the first run: the next one stays below its peak
-    command = f"--tasks {found['tasks']} --compared {found['compared']} --rounds {found['rounds']}"
+    memory = result["store"]["int"]["nearest_raises_peak_mb"]  # of the first run: the next one stays below its peak
+    command = f"--tasks {result['tasks']} --compared {result['compared']} --rounds {result['rounds']}"
     return f"""# Contexts on disk
 
 `python benchmarks/store.py {command}`: contexts of {SIZE} floats, one thread. Contexts
 per second of CPU time, in brackets per second of wall time, which waiting for the disk and other jobs on the machine
 lengthen. Every put is on the disk when it returns.
 
-## The store with {found["tasks"]:,} contexts
+## The store with {result["tasks"]:,} contexts
 
 | ids | put {BATCH:,} | get 1,000 | all, in batches | 10 nearest to one | to each of 100 | bytes each |
 |---|---|---|---|---|---|---|
@@ -319,9 +319,9 @@ lengthen. Every put is on the disk when it returns.
 
 Every context that was read was compared with the one that was put. A search compares all contexts.
 The first searches, with int ids, raised the peak memory of the process by {memory} MB; all contexts
-are {found["tasks"] * BYTES / 1e6:g} MB.
+are {result["tasks"] * BYTES / 1e6:g} MB.
 
-## Other layouts, {found["compared"]:,} contexts, medians of {found["rounds"]} interleaved rounds
+## Other layouts, {result["compared"]:,} contexts, medians of {result["rounds"]} interleaved rounds
 
 | | put {BATCH:,} | put one again | get 1,000 at random | read all | bytes each |
 |---|---|---|---|---|---|
@@ -340,14 +340,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = {
+    result = {
         "tasks": options.tasks,
         "compared": options.compared,
         "rounds": options.rounds,
         "store": {kind: measure(options.tasks, kind) for kind in ("int", "str")},
         "candidates": compare(options.compared, options.rounds),
     }
-    publish(options.out / "store", found, markdown(found))
+    publish(options.out / "store", result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -45,12 +45,12 @@ def score(answer: Answer, family: cavia.Tasks, split: str) -> float:
     generator = seeded_generator(0, f"tables {split}")
     batch = family.sample(len(family.splits[split]), family.support, family.query, generator, split)
     mask = torch.ones(batch.query_y.shape[:2], dtype=torch.bool) if batch.query_mask is None else batch.query_mask
-    found = answer(batch)[mask].double()
+    answered = answer(batch)[mask].double()
     truth = batch.query_y[mask]
     assert family.encoding
     if family.encoding.is_classification:
-        return float(-found.clamp(min=1e-6).log().gather(1, truth[:, None]).mean())
-    return float((found - truth).square().mean().sqrt()) * family.encoding.target.scale  # type: ignore[union-attr]
+        return float(-answered.clamp(min=1e-6).log().gather(1, truth[:, None]).mean())
+    return float((answered - truth).square().mean().sqrt()) * family.encoding.target.scale  # type: ignore[union-attr]
 
 
 def measure(family: cavia.Tasks, method: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def main() -> None:
                 family = family_of(name, loaded[name], split)
                 if not applies(method, classes_of(family)):
                     continue
-                found = measure(family, method)
+                result = measure(family, method)
                 counts = {part: len(chosen) for part, chosen in family.splits.items()}
                 about = {"table": name, "method": method, "split": split, "groups": counts, "rows": len(family.x)}
                 about |= {
@@ -109,8 +109,8 @@ def main() -> None:
                     "order": family.order,
                     "classes": classes_of(family),
                 }
-                path.write_text(json.dumps(about | found, indent=1) + "\n")
-                print(f"{name} {split} {method}: {found['score']} {found['chosen']}", flush=True)
+                path.write_text(json.dumps(about | result, indent=1) + "\n")
+                print(f"{name} {split} {method}: {result['score']} {result['chosen']}", flush=True)
     write_page(options.out)
 
 

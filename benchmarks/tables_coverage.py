@@ -57,7 +57,7 @@ def measure(name: str, fold: int, table: Any) -> list[dict[str, Any]]:
     learner = model.learner
     assert isinstance(learner, Posterior)
     assert model.intervals
-    found = []
+    rows = []
     for known in known_counts(family.support):
         left, deviation = errors(learner, family, known, "test")
         held_out = errors(learner, family, known, "val")[0]
@@ -71,11 +71,11 @@ def measure(name: str, fold: int, table: Any) -> list[dict[str, Any]]:
             }
             for kind, half in halves.items():
                 about = {"table": name, "fold": fold, "known": known, "level": level, "kind": kind, "rows": len(left)}
-                found.append(about | {"within": int((left <= half).sum()), "width": float(2 * half.mean())})
-    return found
+                rows.append(about | {"within": int((left <= half).sum()), "width": float(2 * half.mean())})
+    return rows
 
 
-def page(found: list[dict[str, Any]]) -> str:
+def page(rows_of_all: list[dict[str, Any]]) -> str:
     lines = [
         "# Coverage of intervals",
         "",
@@ -86,9 +86,9 @@ def page(found: list[dict[str, Any]]) -> str:
         "| table | folds | level | conformal | Laplace | both | width: conformal | Laplace | both | within 2 points |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in dict.fromkeys(one["table"] for one in found):
+    for name in dict.fromkeys(one["table"] for one in rows_of_all):
         for level in LEVELS:
-            rows = [one for one in found if one["table"] == name and one["level"] == level]
+            rows = [one for one in rows_of_all if one["table"] == name and one["level"] == level]
             folds = len({one["fold"] for one in rows})
             cells, widths, held = [], [], {}
             for kind in KINDS:
@@ -115,18 +115,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/tables_coverage.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = json.loads(options.out.read_text()) if options.out.exists() else []
+    measured = json.loads(options.out.read_text()) if options.out.exists() else []
     begin = time.process_time()
     for fold in range(tables_data.FOLDS):
         for name in options.tables:
-            done = any(one["table"] == name and one["fold"] == fold for one in found)
+            done = any(one["table"] == name and one["fold"] == fold for one in measured)
             if done or time.process_time() - begin > 60 * options.minutes:
                 continue
-            found += measure(name, fold, tables_data.load(name, most_groups=600))
-            print(f"{name} {fold}: {found[-1]['within'] / found[-1]['rows']:.3f} of {LEVELS[-1]}", flush=True)
+            measured += measure(name, fold, tables_data.load(name, most_groups=600))
+            print(f"{name} {fold}: {measured[-1]['within'] / measured[-1]['rows']:.3f} of {LEVELS[-1]}", flush=True)
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(found) + "\n")
-    options.out.with_suffix(".md").write_text(page(found))
+            options.out.write_text(json.dumps(measured) + "\n")
+    options.out.with_suffix(".md").write_text(page(measured))
 
 
 if __name__ == "__main__":

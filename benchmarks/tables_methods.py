@@ -32,8 +32,8 @@ def grid(**choices: Sequence[Any]) -> list[dict[str, Any]]:
 
 def by_task(answer: Callable[[Task], np.ndarray], classes: int = 1) -> Answer:
     def answers(batch: cavia.TaskBatch) -> Tensor:
-        found = np.stack([np.asarray(answer(task)).reshape(len(task.x), classes) for task in tasks_of(batch)])
-        return torch.from_numpy(found)
+        answered = np.stack([np.asarray(answer(task)).reshape(len(task.x), classes) for task in tasks_of(batch)])
+        return torch.from_numpy(answered)
 
     return answers
 
@@ -50,8 +50,8 @@ def cavia_table(family: cavia.Tasks, **settings: Any) -> Answer:
 
     def answers(batch: cavia.TaskBatch) -> Tensor:
         adapted = learner.adapt(batch.support_x, batch.support_y, batch.support_mask)
-        found = learner.predict(batch.query_x, adapted).double()
-        return found.softmax(-1) if classes_of(family) else found
+        answered = learner.predict(batch.query_x, adapted).double()
+        return answered.softmax(-1) if classes_of(family) else answered
 
     return answers
 
@@ -142,14 +142,14 @@ def gpboost(family: cavia.Tasks, leaves: int, rounds: int, rate: float, slopes: 
     settings = {"learning_rate": rate, "num_leaves": leaves, "min_data_in_leaf": 20, "verbose": -1, "num_threads": 1}
     data = gpb.Dataset(x, (y if binary else y[:, 0]).astype(float))
     booster = gpb.train(settings, data, num_boost_round=rounds, gp_model=effects)
-    found = np.asarray(effects.get_cov_pars(format_pandas=False), dtype=float).ravel()
+    variances = np.asarray(effects.get_cov_pars(format_pandas=False), dtype=float).ravel()
 
     def fixed(rows: np.ndarray) -> np.ndarray:
         return np.asarray(booster.predict(rows, ignore_gp_model=True, pred_latent=True), dtype=float)
 
     if binary:
-        return by_task(lambda task: _with_intercept(task, fixed, found[-1]), 2)
-    model = Mixed(np.zeros(1 + x.shape[1]), np.diag(found[1:]), found[0], chosen)
+        return by_task(lambda task: _with_intercept(task, fixed, variances[-1]), 2)
+    model = Mixed(np.zeros(1 + x.shape[1]), np.diag(variances[1:]), variances[0], chosen)
 
     def answer(task: Task) -> np.ndarray:
         return fixed(task.x) + model.predict(task.x, task.known_x, task.known_y - fixed(task.known_x))

@@ -15,9 +15,9 @@ T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's, by number of spli
 
 def write_page(out: Path) -> None:
     """tables.json, tables.md and tables.png from the files in `out`/tables."""
-    found = [json.loads(path.read_text()) for path in sorted((out / "tables").glob("*.json"))]
+    results = [json.loads(path.read_text()) for path in sorted((out / "tables").glob("*.json"))]
     tables: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for one in found:
+    for one in results:
         if one["score"] is not None:
             tables.setdefault(one["table"], {}).setdefault(one["method"], []).append(one)
     summary = {name: _summed(methods) for name, methods in tables.items() if OURS in methods}
@@ -83,10 +83,10 @@ def _page(summary: dict[str, Any]) -> str:
         "| against | CAVIA better | level | CAVIA worse | open |",
         "|---|---|---|---|---|",
     ]
-    rivals = dict.fromkeys(name for found in summary.values() for name in found["methods"] if name != OURS)
+    rivals = dict.fromkeys(name for table in summary.values() for name in table["methods"] if name != OURS)
     for rival in rivals:
         held = {
-            name: found["methods"][rival]["verdict"] for name, found in summary.items() if rival in found["methods"]
+            name: table["methods"][rival]["verdict"] for name, table in summary.items() if rival in table["methods"]
         }
         cells = [
             ", ".join(n for n, v in held.items() if v == w) or "–"
@@ -94,18 +94,18 @@ def _page(summary: dict[str, Any]) -> str:
         ]
         lines.append(f"| {rival} | {' | '.join(cells)} |")
     lines += ["", *_missing(summary), "", "![ratio of each method's score to CAVIA's](tables.png)", ""]
-    for name, found in summary.items():
-        groups = found["groups"]
-        what = "log loss" if found["classes"] else "RMSE"
-        rows = "first" if found["order"] == "ordered" else "random"
+    for name, table in summary.items():
+        groups = table["groups"]
+        what = "log loss" if table["classes"] else "RMSE"
+        rows = "first" if table["order"] == "ordered" else "random"
         lines += [
             f"**{name}**: {groups['train']} groups to train, {groups['val']} to validate, {groups['test']} unseen "
-            f"in each split; {found['rows']} rows; {found['known']} {rows} rows known.",
+            f"in each split; {table['rows']} rows; {table['known']} {rows} rows known.",
             "",
             f"| method | {what} | first setting | minus CAVIA's | verdict | chosen, mostly | tried | splits | CPU s |",
             "|---|---|---|---|---|---|---|---|---|",
         ]
-        for method, row in found["methods"].items():
+        for method, row in table["methods"].items():
             width = "" if row["width"] is None else f" ± {row['width']:.4f}"
             gap = "–" if method == OURS else f"{row['gap']:+.4f}{width}"
             lines.append(
@@ -118,13 +118,13 @@ def _page(summary: dict[str, Any]) -> str:
 
 def _missing(summary: dict[str, Any]) -> list[str]:
     """What is not measured yet; with two splits or three an interval says little."""
-    least = min((row["splits"] for found in summary.values() for row in found["methods"].values()), default=0)
+    least = min((row["splits"] for table in summary.values() for row in table["methods"].values()), default=0)
     absent = [name for name in SOURCES if name not in summary]
     if not absent and least == FOLDS:
         return []
     counts = dict.fromkeys(range(1, FOLDS + 1), 0)
-    for found in summary.values():
-        counts[found["methods"][OURS]["splits"]] += 1
+    for table in summary.values():
+        counts[table["methods"][OURS]["splits"]] += 1
     done = ", ".join(f"{count} tables with {splits}" for splits, count in counts.items() if count)
     return [
         f"**Not finished**: CAVIA is measured on {done} of {FOLDS} splits"
@@ -138,12 +138,12 @@ def _picture(summary: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    rivals = list(dict.fromkeys(name for found in summary.values() for name in found["methods"] if name != OURS))
+    rivals = list(dict.fromkeys(name for table in summary.values() for name in table["methods"] if name != OURS))
     for place, rival in enumerate(rivals):
         points = [
-            (i, found["methods"][rival]["mean"] / found["methods"][OURS]["mean"])
-            for i, found in enumerate(summary.values())
-            if rival in found["methods"]
+            (i, table["methods"][rival]["mean"] / table["methods"][OURS]["mean"])
+            for i, table in enumerate(summary.values())
+            if rival in table["methods"]
         ]
         axes.plot(*zip(*points, strict=True), "osD^vP*X"[place % 8], label=rival, markersize=6)
     axes.axhline(1, color="black", linewidth=1)

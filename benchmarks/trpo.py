@@ -91,8 +91,8 @@ class Recipe:
         leaves = list(weights.values())
 
         def flat(loss: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
-            found = torch.autograd.grad(loss, leaves, create_graph=create_graph, retain_graph=retain_graph)
-            return torch.cat([gradient.flatten() for gradient in found])
+            gradients = torch.autograd.grad(loss, leaves, create_graph=create_graph, retain_graph=retain_graph)
+            return torch.cat([gradient.flatten() for gradient in gradients])
 
         old = [self.adapted(task, weights) for task in range(self.tasks)]
         old = [Normal(one.mean.detach(), one.stddev.detach()) for one in old]
@@ -101,8 +101,8 @@ class Recipe:
         kept = flat(self.means(weights, old)[1], create_graph=True) if self.keeps_graph else None
 
         def product(vector: Tensor) -> Tensor:
-            found = flat(self.means(weights, old)[1], create_graph=True) if kept is None else kept
-            return flat(found @ vector, retain_graph=True) + region.damping * vector
+            slope = flat(self.means(weights, old)[1], create_graph=True) if kept is None else kept
+            return flat(slope @ vector, retain_graph=True) + region.damping * vector
 
         direction, image = conjugate_gradients(product, gradient, region.cg_iterations)
         full = (2 * region.max_kl / (direction @ image)).sqrt() * direction
@@ -111,8 +111,8 @@ class Recipe:
             moved = start - region.shrink**attempt * full
             parts = moved.split([value.numel() for value in leaves])
             trial = {n: p.view_as(v).requires_grad_() for (n, v), p in zip(weights.items(), parts, strict=True)}
-            found, kl = (value.item() for value in self.means(trial, old))
-            if found < before and kl <= region.max_kl:
+            surrogate, kl = (value.item() for value in self.means(trial, old))
+            if surrogate < before and kl <= region.max_kl:
                 return moved
         return start
 
@@ -165,17 +165,17 @@ def measure(method: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {method} | {name} | {one['milliseconds'][name]:.0f} | {r['median']}× | {r['worst']}× … {r['best']}× | "
         f"{one['cosine_to_the_step_of_the_recipe'][name]} |"
-        for method, one in found["methods"].items()
+        for method, one in result["methods"].items()
         for name, r in one["times_faster_than_the_recipe"].items()
     )
     return f"""# TRPO: how much faster than task by task
 
-`python benchmarks/trpo.py --rounds {found["rounds"]}`: one outer step of navigation, {TASKS} tasks × {ROLLOUTS}
-episodes × 100 steps, one thread; medians of {found["rounds"]} interleaved rounds. Compare the ratios, not the times:
+`python benchmarks/trpo.py --rounds {result["rounds"]}`: one outer step of navigation, {TASKS} tasks × {ROLLOUTS}
+episodes × 100 steps, one thread; medians of {result["rounds"]} interleaved rounds. Compare the ratios, not the times:
 the machine is shared.
 
 Cosine: between the change of the parameters and that of the recipe. Ten iterations of conjugate gradients in float32
@@ -194,8 +194,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    found = {"methods": {method: measure(method, options.rounds) for method in RATES}, "rounds": options.rounds}
-    publish(options.out / "trpo", found, markdown(found))
+    result = {"methods": {method: measure(method, options.rounds) for method in RATES}, "rounds": options.rounds}
+    publish(options.out / "trpo", result, markdown(result))
 
 
 if __name__ == "__main__":

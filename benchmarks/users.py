@@ -81,12 +81,12 @@ def by_task(model: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -
     """A model of one task, (support x [K, F], y [K], query x [Q, F]) → [Q], for a batch of them."""
 
     def predict(batch: cavia.TaskBatch) -> Tensor:
-        found = torch.zeros(batch.query_y.shape)
+        predictions = torch.zeros(batch.query_y.shape)
         for i in range(len(batch)):
             known = slice(None) if batch.support_mask is None else batch.support_mask[i]
             x, y = batch.support_x[i, known].double().numpy(), batch.support_y[i, known, 0].double().numpy()
-            found[i, :, 0] = torch.from_numpy(model(x, y, batch.query_x[i].double().numpy()))
-        return found
+            predictions[i, :, 0] = torch.from_numpy(model(x, y, batch.query_x[i].double().numpy()))
+        return predictions
 
     return predict
 
@@ -199,7 +199,7 @@ def measure(family: cavia.Tasks, iterations: int, only: Sequence[str]) -> list[d
     """For each method: the chosen settings and the root mean squared error on the test tasks, in the target's unit."""
     target = family.encoding.target if family.encoding else None
     assert isinstance(target, Number)
-    unit, found = target.scale, []
+    unit, rows = target.scale, []
     for name, (build, settings) in methods(iterations).items():
         if name not in only:
             continue
@@ -209,7 +209,7 @@ def measure(family: cavia.Tasks, iterations: int, only: Sequence[str]) -> list[d
         ]
         _, chosen, best = min(tried, key=lambda entry: entry[0])
         test = score(best, family, "test").sqrt() * unit
-        found.append(
+        rows.append(
             {
                 "method": name,
                 "rmse": test.mean().item(),
@@ -220,8 +220,8 @@ def measure(family: cavia.Tasks, iterations: int, only: Sequence[str]) -> list[d
                 "scores": [round(value, 5) for value in test.tolist()],
             }
         )
-        print(f"{name}: {found[-1]['rmse']:.4f} ± {found[-1]['interval']:.4f} {chosen}", flush=True)
-    return found
+        print(f"{name}: {rows[-1]['rmse']:.4f} ± {rows[-1]['interval']:.4f} {chosen}", flush=True)
+    return rows
 
 
 def main() -> None:
@@ -253,17 +253,17 @@ def main() -> None:
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown, with paired differences to CAVIA over the test tasks."""
     lines = ["# Per-user regression", "", "`python benchmarks/users.py`; see there for the data and the methods.", ""]
-    for name, found in result.items():
-        ours = torch.tensor(next(row["scores"] for row in found["methods"] if row["method"] == "CAVIA"))
+    for name, table in result.items():
+        ours = torch.tensor(next(row["scores"] for row in table["methods"] if row["method"] == "CAVIA"))
         lines += [
-            f"**{name}**: {found['tasks']['test']} unseen tasks, {found['support']} known points each, root mean "
+            f"**{name}**: {table['tasks']['test']} unseen tasks, {table['support']} known points each, root mean "
             f"squared error in the target's unit, mean over tasks ± 95 %. "
             "Settings are those with the lowest error on the validation tasks, of as many as were tried.",
             "",
             "| method | RMSE | minus CAVIA's, task by task | chosen | tried |",
             "|---|---|---|---|---|",
         ]
-        for row in found["methods"]:
+        for row in table["methods"]:
             gap = torch.tensor(row["scores"]) - ours
             paired = "–" if row["method"] == "CAVIA" else f"{gap.mean():+.4f} ± {half_width(gap):.4f}"
             chosen = ", ".join(f"{key} {value}" for key, value in row["chosen"].items())

@@ -43,8 +43,8 @@ def meta_gradient(batch, shared, fast_names, rates, steps, first_order, trained)
         merged = shared | fast
         weights = {name: value for name, value in merged.items() if name != "context"}
         loss = ((mlp(batch.query_x[i], merged["context"], weights) - batch.query_y[i]) ** 2).mean()
-        found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-        for name, gradient in zip(trained, found, strict=True):
+        gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+        for name, gradient in zip(trained, gradients, strict=True):
             if gradient is not None:
                 total[name] += gradient / len(batch.support_x)
     return total

@@ -71,10 +71,10 @@ class TaskByTask:
 
     def gradient(self, function, create_graph=False):
         """Of a function of the weights, one vector [P]."""
-        found = torch.autograd.grad(function(self.weights), list(self.weights.values()), create_graph=create_graph)
-        return torch.cat([value.flatten() for value in found])
+        gradients = torch.autograd.grad(function(self.weights), list(self.weights.values()), create_graph=create_graph)
+        return torch.cat([value.flatten() for value in gradients])
 
     def product(self, vector):
         """The Hessian of the KL divergence times a vector [P], by differentiating twice."""
-        found = torch.autograd.grad(self.gradient(self.kl, True) @ vector, list(self.weights.values()))
-        return torch.cat([value.flatten() for value in found])
+        gradients = torch.autograd.grad(self.gradient(self.kl, True) @ vector, list(self.weights.values()))
+        return torch.cat([value.flatten() for value in gradients])

@@ -23,10 +23,10 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_a_tensor_takes_the_memory_of_the_one_before():
     faults = {}
     for kept in (True, False):
-        found = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", CODE.format(kept=kept)], capture_output=True, text=True, check=True
         )
-        took_effect, count = found.stdout.split()
+        took_effect, count = done.stdout.split()
         if kept and took_effect == "False":
             pytest.skip("this C library has no mallopt")
         faults[kept] = int(count)

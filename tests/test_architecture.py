@@ -91,8 +91,8 @@ def test_the_library_does_without_the_paper():
         from cavia import *
         import cavia.tools.opening, cavia.pictures.complete, cavia.tools.watch
         print([name for name in sys.modules if name.startswith("cavia.paper")])"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_no_pickle_is_loaded_anywhere():

@@ -42,14 +42,14 @@ def test_a_model_is_what_its_file_says_or_is_refused(name, tmp_path):
         mutated_file(path, tensors, description, chance)
         module = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         given = {"module": module} if name == "conditioned.cavia" else {}
-        found = refused(partial(cavia.load, path, **given))
-        if found is not None:
+        opened = refused(partial(cavia.load, path, **given))
+        if opened is not None:
             loaded += 1
-            weights = found.state_dict()
+            weights = opened.state_dict()
             kept, _ = read_tensors(path)
             assert weights.keys() == kept.keys()
             assert all(torch.equal(weights[key], value) for key, value in kept.items())
-            assert isinstance(found.version, str)
+            assert isinstance(opened.version, str)
     assert loaded < MUTATIONS
 
 
@@ -106,8 +106,8 @@ def test_a_line_of_metrics_is_read_or_refused(run, seed, tmp_path):
         place = chance.randrange(len(text))
         changed[place] = mutated_json(json.loads(text[place]), chance)
         (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in changed))
-        found = refused(cavia.RunFolder(folder).read_metrics)
-        assert found is None or [line["iteration"] for line in found]
+        opened = refused(cavia.RunFolder(folder).read_metrics)
+        assert opened is None or [line["iteration"] for line in opened]
         weights = refused(lambda folder=folder: resumed(folder))
         if weights:
             assert all(torch.equal(weights[name], value) for name, value in run[1].items())
@@ -155,8 +155,8 @@ def test_a_store_gives_what_was_put_or_refuses(kind, tmp_path):
         if store is None:
             continue
         with store:
-            found = refused(lambda store=store: store.get(ids).context)
-            assert found is None or torch.equal(found, contexts)
+            opened = refused(lambda store=store: store.get(ids).context)
+            assert opened is None or torch.equal(opened, contexts)
             everything = refused(lambda store=store: list(store.batches()))
             assert everything is None or (everything[0][0] == ids and torch.equal(everything[0][1], contexts))
             refused(lambda store=store: store.nearest(contexts, 2))

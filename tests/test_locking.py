@@ -19,8 +19,8 @@ UNIX_ONLY = ("fcntl", "resource", "pwd", "grp", "termios")
 
 def missing(monkeypatch, *names, **instead):
     """As on a system without these modules, and with others instead."""
-    found = locking._module
-    monkeypatch.setattr(locking, "_module", lambda name: None if name in names else instead.get(name) or found(name))
+    original = locking._module
+    monkeypatch.setattr(locking, "_module", lambda name: None if name in names else instead.get(name) or original(name))
     locking._warn_once.cache_clear()
 
 
@@ -74,8 +74,8 @@ def test_cavia_trains_without_the_modules_that_only_unix_has(tmp_path):
         folder, validation = cavia.RunFolder(sys.argv[1], events=False), cavia.Validation(3)
         cavia.fit(learner, cavia.Sine(), 2, run_dir=folder, validation=validation, progress=False)
         assert main(["evaluate", sys.argv[1], "--tasks", "2"]) == 0"""
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="shows open files on Linux only")

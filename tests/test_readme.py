@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 REPRODUCING = (ROOT / "docs" / "reproducing.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README + REPRODUCING, flags=re.MULTILINE)
+GALLERY = (ROOT / "docs" / "gallery.md").read_text()
+COMMANDS = re.findall(r"^    cavia (.*?)(?:\s+#.*)?$", README + REPRODUCING + GALLERY, flags=re.MULTILINE)
 
 
 @pytest.mark.slow

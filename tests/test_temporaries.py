@@ -77,8 +77,8 @@ def test_folders_are_cleared_too(tmp_path):
 
 
 def test_where_locks_do_not_outlast_a_rename_only_what_is_old_is_cleared(tmp_path, monkeypatch):
-    found = locking._module
-    monkeypatch.setattr(locking, "_module", lambda name: None if name in ("fcntl", "msvcrt") else found(name))
+    original = locking._module
+    monkeypatch.setattr(locking, "_module", lambda name: None if name in ("fcntl", "msvcrt") else original(name))
     target = tmp_path / "a"
     new, old = leftover(target), leftover(target, digits="ba9876543210")
     os.utime(old, (time.time() - 2 * HOUR,) * 2)

@@ -19,36 +19,36 @@ def entrants(work: Work) -> dict[str, Callable[[], Entrant]]:
     from peers.ours import Ours, OursLooping, WithoutOneDnn
     from peers.recipe import recipe
 
-    found: dict[str, Callable[[], Entrant]] = {RECIPE: lambda: recipe(work), EAGER: lambda: Ours(work)}
+    makers: dict[str, Callable[[], Entrant]] = {RECIPE: lambda: recipe(work), EAGER: lambda: Ours(work)}
     if work.compiled:
-        found[COMPILED] = lambda: Ours(work, compiled=True)
+        makers[COMPILED] = lambda: Ours(work, compiled=True)
         if work.compiled_chunk is None:
-            found[LOOPING] = lambda: OursLooping(work)
+            makers[LOOPING] = lambda: OursLooping(work)
         else:
-            found[BF16] = lambda: Ours(work, compiled=True, precision="bf16")
-            found[BEFORE] = lambda: WithoutOneDnn(work)
+            makers[BF16] = lambda: Ours(work, compiled=True, precision="bf16")
+            makers[BEFORE] = lambda: WithoutOneDnn(work)
     if work.loss == "cross_entropy":
         from peers.before import Before
 
-        found[BEFORE] = lambda: Before(work)
+        makers[BEFORE] = lambda: Before(work)
     if find_spec("higher"):
         from peers.with_higher import Higher, HigherBatched
 
-        found["higher"] = lambda: Higher(work)
+        makers["higher"] = lambda: Higher(work)
         if work.method == "CAVIA":
-            found["higher, tasks batched"] = lambda: HigherBatched(work)
+            makers["higher, tasks batched"] = lambda: HigherBatched(work)
     if find_spec("torchopt"):
         from peers.with_torchopt import TorchOpt, TorchOptMapped
 
-        found["torchopt"] = lambda: TorchOpt(work)
+        makers["torchopt"] = lambda: TorchOpt(work)
         if work.method == "CAVIA" or work.loss == "mse":  # see docs/performance.md: not the same meta-gradient
-            found["torchopt, vmap"] = lambda: TorchOptMapped(work)
+            makers["torchopt, vmap"] = lambda: TorchOptMapped(work)
     if find_spec("jax") and work.loss == "mse":
         from peers.with_jax import Jax, JaxLoop
 
-        found["JAX, jit"] = lambda: Jax(work)
-        found["JAX, loop inside"] = lambda: JaxLoop(work)
-    return found
+        makers["JAX, jit"] = lambda: Jax(work)
+        makers["JAX, loop inside"] = lambda: JaxLoop(work)
+    return makers
 
 
 def missing() -> list[str]:

@@ -1,4 +1,4 @@
-"""Memory that is used again instead of being returned to the system after every tensor."""
+"""Reuse freed memory instead of returning it to the system after every tensor."""
 
 import ctypes
 import sys
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 @cache
 def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed for the next tensor; True if it does.
+    """Make the C library keep freed memory for the next tensor; True if it does.
 
     glibc gives large blocks back to the system at once, and takes new ones for the next tensor, each of whose pages
     is then faulted in and zeroed; for convolutions on a CPU that can cost more than the arithmetic. It is a setting of

@@ -1,4 +1,4 @@
-"""A limit on what is allocated while a file says what to build: a small file makes no large network."""
+"""A limit on memory while building what a file describes: a small file cannot make a large network."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ WIDEST = 8  # bytes of a number
 
 
 class TooLarge(Exception):
-    """More was asked for than the limit; nothing of it was allocated."""
+    """A request exceeded the limit; nothing was allocated."""
 
 
 class Allowance(TorchFunctionMode):
-    """Inside, new tensors may take so many bytes and be so many; the call that would exceed it is not made.
+    """Inside, new tensors are limited in bytes and number; a call that would exceed the limit is not made.
 
     Only tensors made from numbers count, as parameters are, not what is computed from other tensors.
     """

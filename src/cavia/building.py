@@ -1,4 +1,4 @@
-"""Objects that say what they were built with, and classes that are found by name because they were defined."""
+"""Objects that know their constructor arguments, and classes that register themselves by name."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -62,8 +62,8 @@ class Built:
     @property
     def arguments(self) -> dict[str, Any]:
         """What the constructor was called with, apart from its `parts`, as JSON values."""
-        found = {name: plain(self._argument(name), self._what(name)) for name in argument_names(type(self))}
-        return {name: value for name, value in found.items() if name not in self.later or value != self.later[name]}
+        values = {name: plain(self._argument(name), self._what(name)) for name in argument_names(type(self))}
+        return {name: value for name, value in values.items() if name not in self.later or value != self.later[name]}
 
     def _argument(self, name: str) -> Any:
         try:
@@ -120,10 +120,10 @@ def known(family: Any) -> dict[str, Any]:
     public = _public()
     for name, package in public.items():
         getattr(package, name)  # imports it
-    found = {name: classes[-1] for name, classes in sorted(_families[family].items())}
+    latest = {name: classes[-1] for name, classes in sorted(_families[family].items())}
     return {
         name: kind
-        for name, kind in found.items()
+        for name, kind in latest.items()
         if (module_of(kind) or name in public) and not inspect.isabstract(kind)
     }
 
@@ -138,7 +138,7 @@ def find(family: Any, name: str, where: str, module: str | None = None) -> Any:
         if module is None and len(ours) == 1:
             return ours[0]
         places = " and ".join(one.__module__ for one in classes)
-        raise CaviaError(f"{where} names {name}, of which there are several, in {places}; say which one to use")
+        raise CaviaError(f"{where} names {name}, but there are several, in {places}; say which one to use")
     if not classes:
         raise CaviaError(f"{where} needs {name}, which is not imported; {closest(name, known(family))}")
     return classes[0]

@@ -11,7 +11,7 @@ LARGEST_RATE = 3e38  # what float32 holds
 
 
 class CaviaError(ValueError):
-    """Something that the caller can mend: a bad value, shapes that do not match, a file that is not ours."""
+    """An error that the caller can fix: a bad value, shapes that do not match, a file that is not ours."""
 
     def __init__(self, message: object = ""):
         super().__init__(one_line(str(message)))
@@ -22,7 +22,7 @@ class Busy(CaviaError):
 
 
 class Diverged(RuntimeError):
-    """Training met a loss that is not finite."""
+    """The training loss is not finite."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -91,10 +91,10 @@ def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> 
 def require_one_of(name: str, value: Any, known: Any) -> None:
     """An error that names the nearest of the known values unless `value` is one of them."""
     try:
-        found = value in known
+        is_known = value in known
     except Exception:  # it has no hash, or compares element by element
-        found = False
-    if not found:
+        is_known = False
+    if not is_known:
         text = value if isinstance(value, str) else shown(value)
         raise CaviaError(f"unknown {name} {shown(value)}; {closest(text, known)}")
 

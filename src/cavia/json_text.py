@@ -12,7 +12,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def parse(text: str, where: object, constants: bool = False, finite: bool = True) -> Any:
     """The JSON value of the text; where: what it was read from, for messages.
 
-    Refused are names that stand twice in one object, numbers beyond those that a float holds, half characters, and
+    It refuses duplicate names in one object, numbers beyond those that a float holds, half characters, and
     nesting that no file of ours has. constants: whether NaN and Infinity, which JSON does not have, are numbers.
     finite: False leaves it to the caller to find infinite numbers, which is several times as fast.
     """
@@ -54,9 +54,9 @@ def _no_constant(name: str) -> float:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {shown(twice)} stands there twice")
-    return found
+        raise ValueError(f"the name {shown(twice)} appears twice")
+    return members

@@ -1,6 +1,6 @@
 """PyTorch's own random numbers, which dropout draws from: each run has its own, in whichever thread it trains.
 
-PyTorch has one generator for the whole process, and no layer can be given another. So whoever draws takes a turn: his
+PyTorch has one generator for the whole process, and no layer can be given another. So whoever draws takes a turn: its
 numbers are put into the generator, and taken out again afterwards.
 """
 
@@ -42,14 +42,14 @@ class OwnRandomNumbers:
 
     def go_on_from(self, state: Mapping[str, Tensor]) -> None:
         """Take over a `state`, as far as it is there; PyTorch's error if it is none."""
-        found = self.state | {name: value for name, value in state.items() if name in self.state}
+        merged = self.state | {name: value for name, value in state.items() if name in self.state}
         with ONE_AT_A_TIME:
             outside = _state()
             try:
-                _set_state(found)
+                _set_state(merged)
             finally:
                 _set_state(outside)
-        self.state = found
+        self.state = merged
 
 
 def may_draw(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Temporary files and folders beside what they will replace; the next writer clears those whose own was killed."""
+"""Temporary files and folders next to what they will replace; the next writer clears those of killed processes."""
 
 import os
 import re
@@ -19,7 +19,7 @@ HOUR = 3600.0  # seconds: where a lock does not last over a rename, what is olde
 
 @contextmanager
 def temporary(target: Path, folder: bool = False) -> Iterator[Path]:
-    """An empty file, or a folder, beside `target`, to be filled and then renamed; deleted if it is not.
+    """An empty file or folder next to `target`, to be filled and then renamed; deleted if it is not.
 
     It is made with the permissions that new files have (umask). A lock that ends with this process says that it is
     in use; what processes that were killed left behind for the same target is cleared first.

@@ -45,7 +45,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` in one step when all of it is on the disk.
 
     A reader, or a crash at any moment, sees the old content or the new one; an error leaves the old one. A symbolic
-    link stays one, and a file keeps its permissions. What is no file, such as /dev/stdout, is written to as it is.
+    link stays one, and a file keeps its permissions. What is not a file, such as /dev/stdout, is written to directly.
     """
     try:
         target = Path(os.path.realpath(checked_path(path)))

@@ -28,8 +28,8 @@ def test_every_command_is_attacked():
 @pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_of_the_attacks_finds_nothing(kind):
-    found = [str(each) for each in attack(kind, 0, SHARES[kind]) if each.kind in (RAW, SILENT)]
-    assert not found, "\n".join(found)
+    faults = [str(each) for each in attack(kind, 0, SHARES[kind]) if each.kind in (RAW, SILENT)]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(

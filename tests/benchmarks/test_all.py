@@ -44,17 +44,17 @@ def test_quick_writes_page_numbers_and_plot(in_this_process, monkeypatch, tmp_pa
         monkeypatch.setattr(sys, "argv", ["all.py", "--quick", *small])
         entry.main()
     assert in_this_process == ["steps.py", "adapting.py", "growth.py", "startup.py"]
-    found = json.loads((tmp_path / "out" / "bench.json").read_text())
-    rows = found["steps"]["sine, CAVIA"]["entrants"]
+    written = json.loads((tmp_path / "out" / "bench.json").read_text())
+    rows = written["steps"]["sine, CAVIA"]["entrants"]
     assert {peers.RECIPE, peers.EAGER} <= rows.keys()
     assert rows[peers.RECIPE]["times_faster_than_recipe"]["median"] == 1
     for row in rows.values():
         assert row["milliseconds"] > 0
         assert 0 < row["fraction_of_peak"] < 1
         assert row["largest_difference"] < 1e-4
-    assert found["growth"].keys() == {"tasks", "inner steps", "context", "width"}
-    assert found["adapting"]["tasks"].keys() == {"1", "100", "10000"}
-    for rows in found["adapting"]["tasks"].values():
+    assert written["growth"].keys() == {"tasks", "inner steps", "context", "width"}
+    assert written["adapting"]["tasks"].keys() == {"1", "100", "10000"}
+    for rows in written["adapting"]["tasks"].values():
         assert rows.keys() == {peers.RECIPE, "cavia at 3587be9", peers.EAGER}
     page = (tmp_path / "out" / "bench.md").read_text()
     assert all(f"| {name} |" in page for name in rows)

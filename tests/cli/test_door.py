@@ -25,11 +25,11 @@ def run(arguments, **environment):
 def refused(arguments, capsys):
     """What main says when it refuses: one line."""
     assert main([str(one) for one in arguments]) == 2
-    found = capsys.readouterr()
-    assert not found.out
-    assert found.err.startswith("cavia: ")
-    assert found.err.count("\n") == 1
-    return found.err
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.startswith("cavia: ")
+    assert output.err.count("\n") == 1
+    return output.err
 
 
 # Terminals
@@ -48,10 +48,10 @@ def test_signs_that_a_terminal_lacks_are_spelled_out(monkeypatch):
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_an_ascii_terminal_shows_tables_and_help(environment, tmp_path):
     for arguments in (["list", "--runs", str(tmp_path)], ["complete", "--help"]):
-        found = run(arguments, PYTHONCOERCECLOCALE="0", **{"PYTHONIOENCODING": None} | environment)
-        assert found.returncode == 0
-        assert not found.stderr
-        assert len(found.stdout.decode("ascii")) > 500
+        done = run(arguments, PYTHONCOERCECLOCALE="0", **{"PYTHONIOENCODING": None} | environment)
+        assert done.returncode == 0
+        assert not done.stderr
+        assert len(done.stdout.decode("ascii")) > 500
 
 
 def test_an_error_is_one_line_whatever_is_in_it(capsys):
@@ -72,9 +72,9 @@ def test_output_to_a_full_device_is_an_error(unbuffered):
         for arguments in (["--help"], ["--version"], ["run", "--help"]):
             command = [*CAVIA, *arguments]
             environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-            found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, env=environment)
-            assert found.returncode == 2
-            assert found.stderr == b"cavia: No space left on device\n"
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, env=environment)
+            assert done.returncode == 2
+            assert done.stderr == b"cavia: No space left on device\n"
         both = subprocess.run([*CAVIA, "rnu"], stdout=full, stderr=full, check=False)
         assert both.returncode == 2
 

@@ -111,9 +111,9 @@ def test_a_run_in_the_folder_that_one_is_in(tmp_path, capsys, monkeypatch):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_no_space_for_the_output_is_one_line(tmp_path):
     command = f"{' '.join(CAVIA)} list --runs {tmp_path} > /dev/full"
-    found = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")
-    assert found.returncode == 2
-    assert found.stderr.strip() == "cavia: No space left on device"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "cavia: No space left on device"
 
 
 def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
@@ -164,8 +164,8 @@ def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
 @pytest.mark.slow
 def test_output_to_a_closed_pipe_is_no_error(tmp_path):
     command = f"{' '.join(CAVIA)} list --runs {tmp_path} | head -1"
-    found = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")
-    assert "Traceback" not in found.stderr
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, executable="/bin/bash")
+    assert "Traceback" not in done.stderr
 
 
 def test_help_and_version(capsys):

@@ -43,8 +43,8 @@ def fitted(tmp_path_factory):
 
 def run(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
-    found = capsys.readouterr()
-    return code, found.out, found.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def test_predictions_follow_each_users_context(fitted, tmp_path, capsys):
@@ -196,7 +196,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
         (["--lr", "nan"], "--lr: must be a number above 0, got 'nan'"),
         (["--inner-lr", "-1"], "--inner-lr: must be a number above 0"),
         (["--out", "."], "--out . is a folder"),
-        (["--out", "new.csv/model.cavia"], "new.csv is no folder that can be written to"),
+        (["--out", "new.csv/model.cavia"], "new.csv is not a writable folder"),
         (["--out", "loop"], "out 'loop': Too many levels"),
         (["--out", "n" * 300], "File name too long"),
         (["--out", ""], "argument --out: must be the name of a file or folder, got ''"),

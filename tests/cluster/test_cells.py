@@ -42,8 +42,8 @@ def started(out, address, *more, on="ray"):
 def until(condition, process, said):
     """Wait for what the condition returns, as long as the process runs."""
     for _ in range(5 * SECONDS):
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         assert process.poll() is None, said()
         time.sleep(0.2)
     raise AssertionError(f"waited for too long: {said()}")

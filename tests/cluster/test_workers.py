@@ -242,5 +242,5 @@ def test_storage_is_for_clusters(capsys, tmp_path):
 def test_a_head_that_is_gone_is_one_line(monkeypatch):
     monkeypatch.setattr(connection, "GONE", -1.0)
     monkeypatch.setattr(connection, "answers", lambda *_: False)
-    with pytest.raises(CaviaError, match="the head of the Ray cluster is gone; once it is there again, the same"):
+    with pytest.raises(CaviaError, match="the head of the Ray cluster is gone; once it is back, the same"):
         assert RayWorkers(Cluster(Ray(), ("nowhere", 1))).room

@@ -41,10 +41,10 @@ def client():
 def browser():
     """Headless Chromium, the machine's or Playwright's own; the test is skipped where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     with playwright.sync_playwright() as started:
         try:
-            launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            launched = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         except playwright.Error as error:
             pytest.skip(f"there is no Chromium here ({str(error).splitlines()[0]})")
         yield launched

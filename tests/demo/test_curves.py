@@ -12,9 +12,9 @@ def adapted(name, points, steps):
     """The published model's curve, its error at the points, and what adapted."""
     learner = cavia.pretrained(name)
     x, y = (torch.tensor([[[point[axis]] for point in points]]) for axis in (0, 1))
-    found = learner.adapt(x, y, steps=steps)
-    curve = learner.predict(torch.linspace(-5, 5, 121).view(1, -1, 1), found).flatten()
-    return curve, (learner.predict(x, found) - y).square().mean().item(), found
+    adapted = learner.adapt(x, y, steps=steps)
+    curve = learner.predict(torch.linspace(-5, 5, 121).view(1, -1, 1), adapted).flatten()
+    return curve, (learner.predict(x, adapted) - y).square().mean().item(), adapted
 
 
 def test_answers_are_the_librarys(client):
@@ -23,11 +23,11 @@ def test_answers_are_the_librarys(client):
     assert [model["label"] for model in answer["models"]] == ["CAVIA", "MAML"]
     for name, model in zip(("sine", "sine-maml"), answer["models"], strict=True):
         for steps in (0, 1, 7, 10):
-            curve, error, found = adapted(name, POINTS, steps)
+            curve, error, actual = adapted(name, POINTS, steps)
             assert torch.allclose(torch.tensor(model["curves"][steps]), curve, atol=1e-4)
             assert model["errors"][steps] == pytest.approx(error, rel=1e-3, abs=1e-5)
             if name == "sine":
-                assert model["contexts"][steps] == pytest.approx(found.context[0].tolist(), abs=1e-4)
+                assert model["contexts"][steps] == pytest.approx(actual.context[0].tolist(), abs=1e-4)
 
 
 def test_without_points_there_is_only_the_start(client):
@@ -62,8 +62,8 @@ def test_clicks_place_points_and_the_page_shows_the_librarys_numbers(page):
     for steps in (1, 4):
         page.locator("#curves [data-part=steps]").fill(str(steps))
         expected = [adapted(name, POINTS, steps)[1] for name in ("sine", "sine-maml")]
-        found = [float(text) for text in legend.all_text_contents()]
-        assert found == pytest.approx(expected, abs=0.1, rel=0.1)  # a pixel is 0.02 wide
+        actual = [float(text) for text in legend.all_text_contents()]
+        assert actual == pytest.approx(expected, abs=0.1, rel=0.1)  # a pixel is 0.02 wide
     context = adapted("sine", POINTS, 4)[2].context[0].tolist()
     bars = page.locator("#curves .bars .value").all_text_contents()
     assert [float(text.replace("−", "-")) for text in bars] == pytest.approx(context, abs=0.1)

@@ -44,11 +44,11 @@ def test_a_model_of_ones_own_is_shown_in_the_panel_that_fits(own):
     assert client.get("/demo/").status_code == 200
     answer = client.post("/demo/api/curves", json={"points": []})
     assert (answer.status_code, answer.json()["detail"][:32]) == (422, "there is no model for this panel")
-    found, known = ask(client, [5, 80, 900]).json(), [5, 80, 900]
+    answered, known = ask(client, [5, 80, 900]).json(), [5, 80, 900]
     error, context = completed(learner, known)
-    assert found["mse"] == pytest.approx(error, rel=1e-5)
-    assert found["context"] == pytest.approx(context, abs=1e-6)
-    assert len(base64.b64decode(found["completion"])) == 64 * 64 * 3
+    assert answered["mse"] == pytest.approx(error, rel=1e-5)
+    assert answered["context"] == pytest.approx(context, abs=1e-6)
+    assert len(base64.b64decode(answered["completion"])) == 64 * 64 * 3
 
 
 def test_nothing_known_is_where_it_starts(own):

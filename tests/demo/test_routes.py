@@ -62,8 +62,8 @@ def test_files_are_those_of_the_page_only(client):
 
 def test_the_page_names_no_other_host():
     for path in PAGE.iterdir():
-        found = re.findall(r"(?:https?:)?//[\w.]+\.\w+", path.read_text())
-        assert set(found) <= {"http://www.w3.org"}, path.name  # the name of SVG
+        hosts = re.findall(r"(?:https?:)?//[\w.]+\.\w+", path.read_text())
+        assert set(hosts) <= {"http://www.w3.org"}, path.name  # the name of SVG
 
 
 def test_seeds_are_whole_numbers(client):

@@ -19,12 +19,12 @@ def make():
 
 
 def test_scores_of_every_step_with_mean_and_interval():
-    found = cavia.evaluate(make(), cavia.Sine(), tasks=50, steps=3)
-    assert found.metric == "mse"
-    assert found.scores.shape == (4, 50)
-    torch.testing.assert_close(found.mean, found.scores.mean(1))
-    torch.testing.assert_close(found.interval, 1.96 * found.scores.std(1) / 50**0.5)
-    assert "mse after 3 steps" in str(found)
+    evaluation = cavia.evaluate(make(), cavia.Sine(), tasks=50, steps=3)
+    assert evaluation.metric == "mse"
+    assert evaluation.scores.shape == (4, 50)
+    torch.testing.assert_close(evaluation.mean, evaluation.scores.mean(1))
+    torch.testing.assert_close(evaluation.interval, 1.96 * evaluation.scores.std(1) / 50**0.5)
+    assert "mse after 3 steps" in str(evaluation)
 
 
 def test_chunks_do_not_change_the_scores_and_seeds_do():
@@ -44,10 +44,10 @@ def test_classification_is_scored_by_accuracy():
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 2, context=2), "cross_entropy")
     cavia.fit(learner, Signs(), 60, progress=False, validation=cavia.Validation(every=20))
-    found = cavia.evaluate(learner, Signs(), tasks=30)
-    assert found.metric == "accuracy"
-    assert found.higher_is_better
-    assert 0.85 < found.mean[-1] <= 1
+    evaluation = cavia.evaluate(learner, Signs(), tasks=30)
+    assert evaluation.metric == "accuracy"
+    assert evaluation.higher_is_better
+    assert 0.85 < evaluation.mean[-1] <= 1
 
 
 def test_bad_arguments_are_named():
@@ -71,31 +71,31 @@ def test_neighbour_r2_tells_smooth_from_unrelated():
 
 
 def test_a_plane_of_points_with_one_number_is_a_line():
-    found = plane(torch.tensor([[1.0], [2.0], [6.0]]))
-    assert found[:, 0].abs().tolist() == [2.0, 1.0, 3.0]
-    assert found[:, 1].tolist() == [0.0, 0.0, 0.0]
+    points = plane(torch.tensor([[1.0], [2.0], [6.0]]))
+    assert points[:, 0].abs().tolist() == [2.0, 1.0, 3.0]
+    assert points[:, 1].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_linear_r2():
     points = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     unrelated = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    found = linear_r2(points, torch.stack([3 * points[:, 0] - points[:, 1] + 2, unrelated], 1))
-    assert found[0] > 0.9999
-    assert found[1] < 0.3
+    scores = linear_r2(points, torch.stack([3 * points[:, 0] - points[:, 1] + 2, unrelated], 1))
+    assert scores[0] > 0.9999
+    assert scores[1] < 0.3
 
 
 def test_axis_alignment_is_the_correlation_of_each_coordinate_with_each_value():
     points = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     points[:, 2] = 1.0  # never moves
     values = torch.stack([-2 * points[:, 1] + 5, points[:, 0] + points[:, 1]], 1)
-    found = axis_alignment(points, values)
+    alignment = axis_alignment(points, values)
     expected = np.corrcoef(points[:, 0].numpy(), values[:, 1].numpy())[0, 1]
-    assert found.shape == (3, 2)
-    assert found[1, 0].item() == pytest.approx(-1.0)
-    assert found[0, 1].item() == pytest.approx(expected, abs=1e-6)
-    assert found[2].tolist() == [0.0, 0.0]
+    assert alignment.shape == (3, 2)
+    assert alignment[1, 0].item() == pytest.approx(-1.0)
+    assert alignment[0, 1].item() == pytest.approx(expected, abs=1e-6)
+    assert alignment[2].tolist() == [0.0, 0.0]
     swapped = axis_alignment(points.flip(1), values)
-    torch.testing.assert_close(swapped, found.flip(0))
+    torch.testing.assert_close(swapped, alignment.flip(0))
 
 
 class Signs(cavia.TaskFamily):
@@ -109,18 +109,18 @@ class Signs(cavia.TaskFamily):
 
 def smoothed(prediction, target):
     """A user's own loss of logits [T, N, classes] and labels [T, N]."""
-    found = torch.nn.functional.cross_entropy(
+    actual = torch.nn.functional.cross_entropy(
         prediction.flatten(0, 1), target.flatten(), reduction="none", label_smoothing=0.1
     )
-    return found.view(target.shape)
+    return actual.view(target.shape)
 
 
 def test_any_classification_is_scored_by_accuracy_whatever_its_loss():
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.MLP(2, 2, context=2), smoothed)
-    found = cavia.evaluate(learner, Signs(), tasks=30)
-    assert (found.metric, found.higher_is_better) == ("accuracy", True)
-    assert set((found.scores * 100).round(decimals=2).flatten().tolist()) <= set(map(float, range(101)))
+    evaluation = cavia.evaluate(learner, Signs(), tasks=30)
+    assert (evaluation.metric, evaluation.higher_is_better) == ("accuracy", True)
+    assert set((evaluation.scores * 100).round(decimals=2).flatten().tolist()) <= set(map(float, range(101)))
     assert cavia.evaluate(learner, Signs(), tasks=5, metric="loss").metric == "loss"
 
 
@@ -159,11 +159,11 @@ def policy():
 
 def test_in_an_environment_returns_are_scored_with_the_tasks_and_what_was_adapted():
     learner, env = policy()
-    found = cavia.evaluate(learner, env, tasks=4, support=3, query=2, steps=2)
-    assert (found.metric, found.higher_is_better, found.scores.shape) == ("return", True, (3, 4))
-    assert found.tasks.shape == (4, 2)
-    assert found.adapted["context"].shape == (4, 3)
-    assert "return after 2 steps" in str(found)
+    evaluation = cavia.evaluate(learner, env, tasks=4, support=3, query=2, steps=2)
+    assert (evaluation.metric, evaluation.higher_is_better, evaluation.scores.shape) == ("return", True, (3, 4))
+    assert evaluation.tasks.shape == (4, 2)
+    assert evaluation.adapted["context"].shape == (4, 3)
+    assert "return after 2 steps" in str(evaluation)
     assert len(cavia.evaluate(learner, env, tasks=2, support=2).scores) == 2  # as many steps as in training
     assert cavia.evaluate(learner, env, tasks=4, support=3, query=2, steps=2, chunk=3).scores.shape == (3, 4)
 

@@ -14,16 +14,16 @@ from cavia.training.step import MetaStep
 @pytest.fixture
 def calls(monkeypatch):
     """How often the fused stem was used."""
-    found = []
+    called = []
     from cavia.models import convnet
 
     def counted(*arguments):
-        found.append(arguments)
+        called.append(arguments)
         return true(*arguments)
 
     true = convnet.fused
     monkeypatch.setattr(convnet, "fused", counted)
-    return found
+    return called
 
 
 def make(filters=16, image=28, channels=1, **arguments):

@@ -46,8 +46,8 @@ class Problem:
     def expected(self):
         """The Hessian times the change, by weights and by biases."""
         trained = [*self.weights, *self.biases]
-        found = torch.autograd.grad(self.loss(self.forward()[1][-1]), trained, create_graph=True)
-        slope = sum((one * by).sum() for one, by in zip(found, [*self.change, *self.bias_change], strict=True))
+        gradients = torch.autograd.grad(self.loss(self.forward()[1][-1]), trained, create_graph=True)
+        slope = sum((one * by).sum() for one, by in zip(gradients, [*self.change, *self.bias_change], strict=True))
         return [value.float() for value in torch.autograd.grad(slope, trained)]
 
     def parts(self):
@@ -75,8 +75,8 @@ class Problem:
         return [*gradients, *biases]
 
 
-def assert_close(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def assert_close(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
         assert (one - other).abs().max() <= 1e-5 * max(1.0, other.abs().max().item())
 
 

@@ -41,8 +41,8 @@ def test_the_first_block_and_its_derivatives(side, channels):
     x = pictures(1, 3, channels, side)[0]
     (made,) = layers(32, channels, blocks=1)  # one γ is zero, others are negative
     exact = derivatives(expected, x.double(), trained([made], torch.float64)[0])
-    for found, true in zip(derivatives(first, x, made), exact, strict=True):
-        assert distance(found, true) < 1e-4
+    for actual, true in zip(derivatives(first, x, made), exact, strict=True):
+        assert distance(actual, true) < 1e-4
 
 
 @pytest.mark.parametrize("side", [21, 10, 5, 2])
@@ -52,8 +52,8 @@ def test_a_later_block_and_its_derivatives(side):
         made[1][0] = 0.5
     h = pictures(1, 3, 16, side)[0].requires_grad_()
     exact = derivatives(expected, h.detach().double().requires_grad_(), trained([made], torch.float64)[0])
-    for found, true in zip(derivatives(later, h, made), exact, strict=True):
-        assert distance(found, true) < 1e-4
+    for actual, true in zip(derivatives(later, h, made), exact, strict=True):
+        assert distance(actual, true) < 1e-4
 
 
 def test_maps_that_are_nearly_constant_keep_their_digits():
@@ -85,11 +85,11 @@ def learner(name, **arguments):
 @pytest.fixture
 def calls(monkeypatch):
     """How often a block pooled first."""
-    found = []
+    called = []
     for name in ("first_block", "later_block"):
         true = getattr(pool_first, name)
-        monkeypatch.setattr(pool_first, name, lambda *a, true=true, name=name: (found.append(name), true(*a))[1])
-    return found
+        monkeypatch.setattr(pool_first, name, lambda *a, true=true, name=name: (called.append(name), true(*a))[1])
+    return called
 
 
 @pytest.mark.parametrize("chunk", [None, 1])

@@ -47,12 +47,12 @@ def trained(made, kind=torch.float32):
 def both(function, x, made, gradient):
     """The output and the gradients of all parameters, in double precision."""
     out = function(x, made, EPSILON)
-    found = torch.autograd.grad(out, [part for layer in made for part in layer], gradient.to(out.dtype))
-    return [out.detach().double(), *(part.double() for part in found)]
+    gradients = torch.autograd.grad(out, [part for layer in made for part in layer], gradient.to(out.dtype))
+    return [out.detach().double(), *(part.double() for part in gradients)]
 
 
-def distance(found, expected):
-    return (found - expected).norm() / expected.norm()
+def distance(actual, expected):
+    return (actual - expected).norm() / expected.norm()
 
 
 def errors(x, made, seed=1):
@@ -71,18 +71,18 @@ def errors(x, made, seed=1):
 @pytest.mark.parametrize("side", [28, 35, 42, 84])
 @pytest.mark.parametrize("width", [16, 32, 48, 64])
 def test_values_and_gradients_are_those_of_double_precision(width, side, channels):
-    found, _ = errors(pictures(2, 3, channels, side), layers(width, channels), seed=3)
+    relative_errors, _ = errors(pictures(2, 3, channels, side), layers(width, channels), seed=3)
     # A place that rounding lets a max-pool or ReLU choose otherwise moves a gradient by a thousandth or so.
-    assert found[0] < 1e-5
-    assert found.max() < 2e-2
-    assert found.median() < 1e-5
+    assert relative_errors[0] < 1e-5
+    assert relative_errors.max() < 2e-2
+    assert relative_errors.median() < 1e-5
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4])
 @pytest.mark.parametrize("side", [16, 17, 18, 21])
 def test_any_number_of_blocks_and_any_side(blocks, side):
-    found, _ = errors(pictures(1, 2, 3, side), layers(16, 3, blocks))
-    assert found.max() < 1e-4
+    relative_errors, _ = errors(pictures(1, 2, 3, side), layers(16, 3, blocks))
+    assert relative_errors.max() < 1e-4
 
 
 @pytest.mark.parametrize("name", OTHER_FLAGS)
@@ -90,8 +90,8 @@ def test_processors_with_narrower_vectors(name, monkeypatch):
     library = load((*FLAGS, *OTHER_FLAGS[name], "-O1"))
     monkeypatch.setattr(stem, "library", lambda: library)
     for width, channels, side in ((16, 3, 21), (48, 1, 28), (32, 3, 30)):
-        found, _ = errors(pictures(2, 3, channels, side), layers(width, channels))
-        assert found.max() < 1e-4
+        relative_errors, _ = errors(pictures(2, 3, channels, side), layers(width, channels))
+        assert relative_errors.max() < 1e-4
 
 
 @pytest.mark.parametrize("width", [16, 128])
@@ -115,17 +115,17 @@ def test_two_threads_and_several_tasks_agree_with_one_at_a_time(width):
 def test_gradients_are_no_further_from_double_precision_than_pytorchs():
     """On many pictures rounding decides what some max-pools take, in PyTorch as in ours."""
     made = layers(32, 3)
-    found = []
+    results = []
     for seed in range(5):
         x = torch.rand(1, 12, 3, 84, 84, generator=torch.Generator().manual_seed(seed))
-        found.append(torch.stack([part[1:].norm() for part in errors(x, made)]))
-    ours, theirs = torch.stack(found).median(0).values
+        results.append(torch.stack([part[1:].norm() for part in errors(x, made)]))
+    ours, theirs = torch.stack(results).median(0).values
     assert ours <= theirs
 
 
 def test_one_picture_alone():
-    found, _ = errors(pictures(1, 1, 3, 42), layers(32, 3))
-    assert found.max() < 1e-4
+    relative_errors, _ = errors(pictures(1, 1, 3, 42), layers(32, 3))
+    assert relative_errors.max() < 1e-4
 
 
 def test_pictures_that_are_nearly_constant_keep_their_digits():

@@ -38,16 +38,16 @@ def test_only_what_was_trained_is_in_the_file(learner, tmp_path):
     frozen = {name for name, value in learner.named_parameters() if not value.requires_grad}
     assert frozen
     assert set(kept) == set(learner.state_dict()) - frozen  # with buffers, which a module may change
-    found = cavia.load(path, module=backbone())
-    assert found.version == learner.version
-    assert torch.equal(predicted(found), predicted(learner.eval()))
-    assert not any(value.requires_grad for value in found.model.module.parameters())
+    loaded = cavia.load(path, module=backbone())
+    assert loaded.version == learner.version
+    assert torch.equal(predicted(loaded), predicted(learner.eval()))
+    assert not any(value.requires_grad for value in loaded.model.module.parameters())
 
 
 def test_the_whole_network_on_demand(learner, tmp_path):
     learner.save(tmp_path / "whole.cavia", backbone=True)
-    found = cavia.load(tmp_path / "whole.cavia", module=backbone(seed=1))  # whose weights are replaced
-    assert found.version == learner.version
+    loaded = cavia.load(tmp_path / "whole.cavia", module=backbone(seed=1))  # whose weights are replaced
+    assert loaded.version == learner.version
 
 
 def test_other_weights_are_refused_by_name(learner, tmp_path):
@@ -68,8 +68,8 @@ def test_other_weights_are_refused_by_name(learner, tmp_path):
 
 def test_a_network_may_bring_its_module(learner, tmp_path):
     learner.save(tmp_path / "model.cavia")
-    found = cavia.load(tmp_path / "model.cavia", model=conditioned(backbone()).model)
-    assert found.version == learner.version
+    loaded = cavia.load(tmp_path / "model.cavia", model=conditioned(backbone()).model)
+    assert loaded.version == learner.version
 
 
 def test_weights_that_are_trained_after_all_are_in_the_file(learner, tmp_path):
@@ -78,16 +78,16 @@ def test_weights_that_are_trained_after_all_are_in_the_file(learner, tmp_path):
     with torch.no_grad():
         last.bias += 1
     learner.save(tmp_path / "model.cavia")
-    found = cavia.load(tmp_path / "model.cavia", module=backbone())
-    assert found.version == learner.version
-    assert found.model.module[4].bias.requires_grad
+    loaded = cavia.load(tmp_path / "model.cavia", module=backbone())
+    assert loaded.version == learner.version
+    assert loaded.model.module[4].bias.requires_grad
 
 
 def test_the_learners_type_is_found_again(learner, tmp_path):
     learner.double().save(tmp_path / "model.cavia")
-    found = cavia.load(tmp_path / "model.cavia", module=backbone())
-    assert found.version == learner.version
-    assert {value.dtype for value in found.parameters()} == {torch.float64}
+    loaded = cavia.load(tmp_path / "model.cavia", module=backbone())
+    assert loaded.version == learner.version
+    assert {value.dtype for value in loaded.parameters()} == {torch.float64}
 
 
 def test_a_module_that_is_not_frozen_is_saved_whole(tmp_path):

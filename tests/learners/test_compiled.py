@@ -54,16 +54,16 @@ def points(learner, tasks=3, support=3, query=5, seed=0):
 
 def assert_same(compiled, learner, tasks=3, support=3, query=5, **arguments):
     x, y, q = points(learner, tasks, support, query)
-    expected, found = (one.adapt(x, y, **arguments) for one in (learner, compiled))
+    expected, adapted = (one.adapt(x, y, **arguments) for one in (learner, compiled))
     if not isinstance(learner, cavia.MatchingNets):  # which keeps every point, padding too, with no vote
-        (tensors, layout), (expected_tensors, expected_layout) = found.flatten(), expected.flatten()
+        (tensors, layout), (expected_tensors, expected_layout) = adapted.flatten(), expected.flatten()
         torch.testing.assert_close(tensors, expected_tensors)
         assert layout == expected_layout
-    prediction = compiled.predict(q, found)
+    prediction = compiled.predict(q, adapted)
     assert not prediction.requires_grad
     assert prediction.is_contiguous()
     torch.testing.assert_close(prediction, learner.predict(q, expected).detach())
-    return found
+    return adapted
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -78,8 +78,8 @@ def test_a_compiled_learner_adapts_and_predicts_as_the_learner(name):
         x, y, q = points(learner, size, size)
         mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 0]]).bool()[:size, :size]
         poisoned = x.where(mask.unsqueeze(-1), torch.nan)
-        expected, found = (one.predict(q, one.adapt(poisoned, y, mask)).detach() for one in (learner, compiled))
-        torch.testing.assert_close(found, expected)
+        expected, adapted = (one.predict(q, one.adapt(poisoned, y, mask)).detach() for one in (learner, compiled))
+        torch.testing.assert_close(adapted, expected)
     assert len(compiled.graphs.graphs) == 2
     assert all(torch.equal(state[key], value) for key, value in learner.state_dict().items())
 
@@ -105,14 +105,14 @@ def sine(compiler):
 
 def test_many_tasks_go_in_parts(sine):
     learner, compiled = sine
-    found = assert_same(compiled, learner, tasks=130)
-    assert found["context"].shape == (130, 3)
+    adapted = assert_same(compiled, learner, tasks=130)
+    assert adapted["context"].shape == (130, 3)
     x, y, q = points(learner, 131)
     for one in (learner, compiled):
         with pytest.raises(cavia.CaviaError, match=r"must be \[131, 3\] for the 131 tasks"):
-            one.predict(q, found)
+            one.predict(q, adapted)
         with pytest.raises(cavia.CaviaError, match=r"must be \[131, 3\] for the 131 tasks"):
-            one.adapt(x, y, start=found)
+            one.adapt(x, y, start=adapted)
 
 
 def test_graphs_follow_the_weights():
@@ -141,8 +141,8 @@ def test_several_threads_share_it(sine):
     def serve(number):
         x, y, q = work[number]
         for _ in range(20):
-            found = compiled.predict(q, compiled.adapt(x, y))
-            if not torch.allclose(found, expected[number], atol=1e-5):
+            adapted = compiled.predict(q, compiled.adapt(x, y))
+            if not torch.allclose(adapted, expected[number], atol=1e-5):
                 wrong.append(number)
 
     threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(work))]
@@ -239,9 +239,9 @@ def test_arrays_lists_and_other_types_are_the_same_points():
     predicted = compiled.predict(q, expected)
     for convert in (torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.double, list):
         for one in (learner, compiled):
-            found = one.adapt(convert(x), convert(y))
-            torch.testing.assert_close(found.context, expected.context)
-            torch.testing.assert_close(one.predict(convert(q), found), predicted)
+            adapted = one.adapt(convert(x), convert(y))
+            torch.testing.assert_close(adapted.context, expected.context)
+            torch.testing.assert_close(one.predict(convert(q), adapted), predicted)
 
 
 @pytest.mark.parametrize("shift", [5, -1, -100])
@@ -371,9 +371,9 @@ def test_statistics_of_support_points_go_through_graphs(method, monkeypatch):
     torch.manual_seed(0)
     learner = method(Normed().double(), "mse")
     compiled = cavia.compiled(learner)
-    found = assert_same(compiled, learner)
-    assert found.statistics is not None
-    assert_same(compiled, learner, start=found)
+    adapted = assert_same(compiled, learner)
+    assert adapted.statistics is not None
+    assert_same(compiled, learner, start=adapted)
     assert len(compiled.graphs.graphs) == 3
 
 
@@ -420,8 +420,8 @@ def test_the_number_of_graphs_is_bounded(monkeypatch):
     x, y, q = points(learner)
     fast = compiled.adapt(x, y)
     with pytest.warns(UserWarning, match="graphs already"):
-        found = compiled.predict(q, fast)
-    torch.testing.assert_close(found, learner.predict(q, fast).detach())
+        predicted = compiled.predict(q, fast)
+    torch.testing.assert_close(predicted, learner.predict(q, fast).detach())
     compiled.adapt(x[:, :2], y[:, :2])
     assert len(compiled.graphs.graphs) == 1
 

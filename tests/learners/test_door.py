@@ -81,9 +81,9 @@ def test_wrong_inputs_are_one_line_that_names_them(call, message):
 def test_arrays_lists_and_other_types_are_the_same_points(convert):
     learner, x, y = cavia_learner(), (8 * X).round() / 8, (8 * Y).round() / 8
     expected = learner.adapt(x, y)
-    found = learner.adapt(convert(x), convert(y))
-    torch.testing.assert_close(found.context, expected.context)
-    torch.testing.assert_close(learner.predict(convert(x), found), learner.predict(x, expected))
+    adapted = learner.adapt(convert(x), convert(y))
+    torch.testing.assert_close(adapted.context, expected.context)
+    torch.testing.assert_close(learner.predict(convert(x), adapted), learner.predict(x, expected))
     batch = cavia.TaskBatch(convert(x), convert(y), convert(x), convert(y), attributes={"a": [1, 2, 3]})
     torch.testing.assert_close(learner(batch).float(), learner(cavia.TaskBatch(x, y, x, y)))
 
@@ -106,8 +106,8 @@ def test_whole_numbers_are_inputs_and_targets_too(kind):
         cavia.CAVIA(cavia.WaveBasis(1, 1, waves=3, context=2), "mse"),
     ]
     for learner in learners:
-        found, expected = learner.adapt(x, x), learner.adapt(x.float(), x.float())
-        torch.testing.assert_close(learner.predict(x, found), learner.predict(x.float(), expected))
+        adapted, expected = learner.adapt(x, x), learner.adapt(x.float(), x.float())
+        torch.testing.assert_close(learner.predict(x, adapted), learner.predict(x.float(), expected))
 
 
 @pytest.mark.parametrize("label", [-100, -1, 2])
@@ -153,18 +153,18 @@ def test_a_task_without_points_finds_all_classes_as_likely(name):
 def test_without_points_a_cnp_is_where_padding_alone_leaves_it():
     learner, batch = cavia.CNP(mlp(), "mse", inputs=1, outputs=1), sines()
     masked = learner.adapt(batch.support_x, batch.support_y, torch.zeros(3, 6, dtype=torch.bool))
-    found = learner.adapt(batch.support_x[:, :0], batch.support_y[:, :0])
-    assert found.finite.all()
-    torch.testing.assert_close(found.context, masked.context)
+    adapted = learner.adapt(batch.support_x[:, :0], batch.support_y[:, :0])
+    assert adapted.finite.all()
+    torch.testing.assert_close(adapted.context, masked.context)
 
 
 @pytest.mark.parametrize("kind", [cavia.CAVIA, cavia.MAML, cavia.GaussNewton])
 def test_without_points_nothing_adapts(kind):
     learner = kind(mlp(), "mse")
-    found, start = learner.adapt(X[:, :0], Y[:, :0]), learner.adapt(X, Y, steps=0)
+    adapted, start = learner.adapt(X[:, :0], Y[:, :0]), learner.adapt(X, Y, steps=0)
     for name in start.names:
-        torch.testing.assert_close(found[name], start[name])
-    assert learner.predict(X[:, :0], found).shape == (3, 0, 1)
+        torch.testing.assert_close(adapted[name], start[name])
+    assert learner.predict(X[:, :0], adapted).shape == (3, 0, 1)
 
 
 def test_what_adapted_in_another_type_is_converted():

@@ -36,8 +36,8 @@ def test_batches_are_adapted_to_one_by_one_as_they_are_asked_for(learner):
 
 def test_each_is_what_adapt_returns(learner):
     batches = [(torch.rand(2, 5, 1), torch.rand(2, 5, 1)) for _ in range(2)]
-    for (x, y), found in zip(batches, learner.adapt(iter(batches)), strict=True):
-        assert torch.equal(found.context, learner.adapt(x, y).context)
+    for (x, y), adapted in zip(batches, learner.adapt(iter(batches)), strict=True):
+        assert torch.equal(adapted.context, learner.adapt(x, y).context)
 
 
 def test_a_compiled_learner_takes_an_iterator_too(learner, monkeypatch):

@@ -18,12 +18,12 @@ def inputs(tasks, support, query, shape=(1,), outputs=1, labels=0, mask=False):
     """By the graph's names."""
     generator = torch.Generator().manual_seed(tasks)
     y = torch.randn(tasks, support, outputs, generator=generator)
-    found = {
+    points = {
         "support_x": torch.randn(tasks, support, *shape, generator=generator),
         "support_y": torch.randint(labels, (tasks, support), generator=generator) if labels else y,
         "query_x": torch.randn(tasks, query, *shape, generator=generator),
     }
-    return found | ({"support_mask": torch.rand(tasks, support, generator=generator) < 0.5} if mask else {})
+    return points | ({"support_mask": torch.rand(tasks, support, generator=generator) < 0.5} if mask else {})
 
 
 def check_same(learner, path, steps=None, **kind):
@@ -32,16 +32,16 @@ def check_same(learner, path, steps=None, **kind):
     names = [output.name for output in session.get_outputs()]
     for numbers in NUMBERS:
         given = inputs(*numbers, **kind)
-        found = dict(zip(names, session.run(None, {k: v.numpy() for k, v in given.items()}), strict=True))
+        outputs = dict(zip(names, session.run(None, {k: v.numpy() for k, v in given.items()}), strict=True))
         adapted = learner.adapt(given["support_x"], given["support_y"], given.get("support_mask"), steps=steps)
-        close(found["prediction"], learner.predict(given["query_x"], adapted))
-        assert ("context" in found) == ("context" in adapted)
-        if "context" in found:
-            close(found["context"], adapted.context)
+        close(outputs["prediction"], learner.predict(given["query_x"], adapted))
+        assert ("context" in outputs) == ("context" in adapted)
+        if "context" in outputs:
+            close(outputs["context"], adapted.context)
 
 
-def close(found, wanted):
-    torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-5, atol=1e-6)
+def close(actual, wanted):
+    torch.testing.assert_close(torch.from_numpy(actual), wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -140,18 +140,18 @@ def test_the_gradient_of_a_convolution_in_onnxs_operations(stride, padding, dila
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 12, 11, dtype=torch.float64, generator=generator, requires_grad=True)
     layer = nn.Conv2d(3, 4, 3, stride, padding, dilation).double()
-    found = layer(x)
-    gradient = torch.randn(found.shape, dtype=torch.float64, generator=generator)
-    wanted = torch.autograd.grad(found, (x, layer.weight, layer.bias), gradient)
+    actual = layer(x)
+    gradient = torch.randn(actual.shape, dtype=torch.float64, generator=generator)
+    wanted = torch.autograd.grad(actual, (x, layer.weight, layer.bias), gradient)
     settings = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1, [True] * 3)
     torch.testing.assert_close(convolution_backward(gradient, x, layer.weight, [4], *settings), wanted)
 
 
 def test_the_gradient_of_max_pooling_in_onnxs_operations():
     x = torch.randn(2, 3, 7, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found, places = nn.functional.max_pool2d(x, 3, 2, return_indices=True)
-    gradient = torch.rand_like(found)
-    (wanted,) = torch.autograd.grad(found, x, gradient)
+    actual, places = nn.functional.max_pool2d(x, 3, 2, return_indices=True)
+    gradient = torch.rand_like(actual)
+    (wanted,) = torch.autograd.grad(actual, x, gradient)
     torch.testing.assert_close(max_pool_backward(gradient, x, places), wanted)
 
 
@@ -165,6 +165,6 @@ def test_a_convnet(kind, norm, tmp_path):
     learner.export(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     given = inputs(4, 6, 3, shape=(1, 32, 32), labels=5)
-    found = session.run(["prediction"], {name: value.numpy() for name, value in given.items()})[0]
+    outputs = session.run(["prediction"], {name: value.numpy() for name, value in given.items()})[0]
     wanted = learner.predict(given["query_x"], learner.adapt(given["support_x"], given["support_y"]))
-    torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(outputs), wanted, rtol=1e-4, atol=1e-4)

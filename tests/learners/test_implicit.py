@@ -17,7 +17,7 @@ def test_the_gradient_is_that_of_finite_differences(hidden, strength):
     torch.manual_seed(0)
     model, batch = cavia.MLP(1, 1, hidden, context=0).double(), sines()
     learner = cavia.ImplicitMAML(model, "mse", inner_lr=0.15, inner_steps=80, strength=strength, cg_steps=15)
-    found = torch.cat([g.flatten() for g in torch.autograd.grad(learner(batch).mean(), list(learner.parameters()))])
+    gradients = torch.cat([g.flatten() for g in torch.autograd.grad(learner(batch).mean(), list(learner.parameters()))])
     step, expected = 1e-5, []
     with torch.no_grad():
         for parameter in learner.parameters():
@@ -29,7 +29,7 @@ def test_the_gradient_is_that_of_finite_differences(hidden, strength):
                     ends.append(learner.task_losses(batch).mean() if sign else None)
                     parameter.view(-1)[place] = value
                 expected.append((ends[0] - ends[1]) / (2 * step))
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(gradients, torch.stack(expected), rtol=1e-5, atol=1e-8)
 
 
 def test_a_task_ends_at_the_minimum_of_loss_and_distance():
@@ -42,8 +42,8 @@ def test_a_task_ends_at_the_minimum_of_loss_and_distance():
     # 2/K Xᵀ(X φ − y) + λ(φ − θ) = 0
     matrix = 2 / 6 * x.mT @ x + 0.5 * torch.eye(2, dtype=torch.float64)
     expected = torch.linalg.solve(matrix, 2 / 6 * (x.mT @ batch.support_y).squeeze(-1) + 0.5 * start)
-    found = torch.cat([adapted["layers.0.weight"].flatten(1), adapted["layers.0.bias"]], 1)
-    torch.testing.assert_close(found, expected)
+    actual = torch.cat([adapted["layers.0.weight"].flatten(1), adapted["layers.0.bias"]], 1)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_conjugate_gradients_solve_each_task_and_stop_where_the_loss_bends_down():
@@ -53,9 +53,11 @@ def test_conjugate_gradients_solve_each_task_and_stop_where_the_loss_bends_down(
     matrices[2] = -torch.eye(4)
     wanted = torch.randn(3, 4, generator=generator, dtype=torch.float64)
     wanted[1] = 0
-    found = conjugate_gradients(lambda v: {"a": (matrices @ v["a"].unsqueeze(-1)).squeeze(-1)}, {"a": wanted}, 8)["a"]
-    torch.testing.assert_close(found[:2], torch.linalg.solve(matrices[:2], wanted[:2]))
-    assert found[2].eq(0).all()
+    solution = conjugate_gradients(lambda v: {"a": (matrices @ v["a"].unsqueeze(-1)).squeeze(-1)}, {"a": wanted}, 8)[
+        "a"
+    ]
+    torch.testing.assert_close(solution[:2], torch.linalg.solve(matrices[:2], wanted[:2]))
+    assert solution[2].eq(0).all()
 
 
 @pytest.mark.parametrize(("name", "value"), [("strength", 0.0), ("cg_steps", 0), ("inner_lr", -1.0)])

@@ -24,7 +24,7 @@ def test_on_a_processor_the_graph_is_called_from_cpp_and_biases_are_not_added_by
     whole = MetaStep(learner, lr=0.01, compiled=True)._whole
     batch = cavia.Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
     tensors = [batch.support_x, batch.support_y, batch.query_x, batch.query_y]
-    graph = whole._compile(tensors, lambda found: cavia.TaskBatch(*found))
+    graph = whole._compile(tensors, lambda actual: cavia.TaskBatch(*actual))
     assert "CppWrapper" in graph.source_code
     assert "cpu_mm_out" in graph.source_code
     assert "addmm" not in graph.source_code

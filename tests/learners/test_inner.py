@@ -30,8 +30,8 @@ def mlp(**arguments):
 def by_transform(learner, x, y, mask=None):
     """What `adapt` returns, by the code that training differentiates through."""
     with torch.enable_grad():
-        found = learner._infer(x, y, mask, learner.inner_steps, None)
-    return {name: value.detach() for name, value in found.items()}
+        actual = learner._infer(x, y, mask, learner.inner_steps, None)
+    return {name: value.detach() for name, value in actual.items()}
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_the_gradient_by_the_context_is_autograds(at):
     slope = doubles(4, 6, 2, seed=2)
     features = model.stem(x).detach()
     (expected,) = torch.autograd.grad((model.head(features, context) * slope).sum(), context)
-    found = model.context_gradient(features, context.detach(), lambda prediction: slope)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    actual = model.context_gradient(features, context.detach(), lambda prediction: slope)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_the_gradient_by_the_context_keeps_what_is_not_finite():
@@ -163,11 +163,11 @@ def test_dropout_draws_the_same_numbers():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 2)).double()
     learner = cavia.CAVIA(cavia.condition(net, at="0", context=3, example=doubles(1, 2)), "mse")
-    x, found = doubles(4, 6, 2), []
+    x, actual = doubles(4, 6, 2), []
     for adapt in (learner.adapt, lambda x, y: by_transform(learner, x, y)):
         torch.manual_seed(1)
-        found.append(adapt(x, x)["context"])
-    torch.testing.assert_close(*found)
+        actual.append(adapt(x, x)["context"])
+    torch.testing.assert_close(*actual)
 
 
 def test_what_a_loss_does_not_depend_on_stays():

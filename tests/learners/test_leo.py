@@ -55,10 +55,10 @@ def test_loss_and_gradients_are_those_of_autograd():
     learner, batch = make()
     parts = (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
     expected = torch.stack([written_out(learner, *(part[i] for part in parts)) for i in range(3)])
-    found = learner(batch)
-    torch.testing.assert_close(found, expected)
+    losses = learner(batch)
+    torch.testing.assert_close(losses, expected)
     wanted = torch.autograd.grad(expected.mean(), list(learner.parameters()))
-    torch.testing.assert_close(torch.autograd.grad(found.mean(), list(learner.parameters())), wanted)
+    torch.testing.assert_close(torch.autograd.grad(losses.mean(), list(learner.parameters())), wanted)
 
 
 def test_codes_move_and_noise_stays():

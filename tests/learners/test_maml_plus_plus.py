@@ -49,9 +49,9 @@ def test_loss_and_gradients_are_those_of_autograd(taken, weights):
     expected = written_out(learner, batch, weights)
     wanted = torch.autograd.grad(expected, list(learner.parameters()))
     loss = learner(batch).mean()
-    found = torch.autograd.grad(loss, list(learner.parameters()))
+    gradients = torch.autograd.grad(loss, list(learner.parameters()))
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(gradients, wanted, rtol=1e-8, atol=1e-10)
 
 
 def test_without_annealing_the_last_step_counts():
@@ -66,11 +66,11 @@ def test_steps_beyond_training_take_the_last_rate():
             rates.copy_(torch.tensor([0.0, 0.05]))
     plain = cavia.MAML(learner.model, "mse", 0.05).double()
     plain.load_state_dict({n: v for n, v in learner.state_dict().items() if n in plain.state_dict()})
-    found = learner.adapt(batch.support_x, batch.support_y, steps=4)
+    adapted = learner.adapt(batch.support_x, batch.support_y, steps=4)
     expected = plain.adapt(batch.support_x, batch.support_y, steps=3)
-    assert found["memory.steps"].tolist() == [4.0] * 4
+    assert adapted["memory.steps"].tolist() == [4.0] * 4
     for name in expected.names:
-        torch.testing.assert_close(found[name], expected[name])
+        torch.testing.assert_close(adapted[name], expected[name])
 
 
 def test_a_task_without_memory_begins_at_the_first_step():

@@ -57,12 +57,12 @@ def expected_gradient(learner, batch):
 def test_meta_gradient_equals_task_by_task_autograd(preset, dtype, tolerance):
     learner, batch = make(preset, dtype)
     learner.task_losses(batch).mean().backward()
-    found = {name: parameter.grad for name, parameter in learner.named_parameters()}
+    gradients = {name: parameter.grad for name, parameter in learner.named_parameters()}
     expected = expected_gradient(learner, batch)
-    assert found.keys() == expected.keys()
+    assert gradients.keys() == expected.keys()
     for name in expected:
         scale = expected[name].abs().max().clamp(min=1e-3)
-        assert (found[name] - expected[name]).abs().max() <= tolerance * scale, name
+        assert (gradients[name] - expected[name]).abs().max() <= tolerance * scale, name
 
 
 @pytest.mark.parametrize(("method", "inner_lr"), [("CAVIA", 1.0), ("MAML", 0.05)])

@@ -57,9 +57,9 @@ def test_updates_are_the_papers_weight_by_weight():
             pairs = zip(value.flatten().tolist(), slopes[name].flatten().tolist(), states[name], strict=True)
             moved, states[name] = zip(*(written(learner, w, g, loss.item(), s) for w, g, s in pairs), strict=True)
             fast[name] = torch.tensor(moved).double().view(value.shape)
-    found = learner.adapt(x, y, steps=3)
+    adapted = learner.adapt(x, y, steps=3)
     for name, value in fast.items():
-        torch.testing.assert_close(found[name][0], value.detach(), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(adapted[name][0], value.detach(), rtol=1e-5, atol=1e-7)
 
 
 def test_at_the_start_it_is_gradient_descent_by_the_inner_rate():
@@ -67,10 +67,10 @@ def test_at_the_start_it_is_gradient_descent_by_the_inner_rate():
     model = cavia.MLP(1, 1, (8,), context=0)
     learner = cavia.MetaLSTM(model, "mse", inner_lr=0.01, inner_steps=1)
     batch = cavia.Sine().sample(3, 10, 5, torch.Generator().manual_seed(1))
-    found = learner.adapt(batch.support_x, batch.support_y)
+    adapted = learner.adapt(batch.support_x, batch.support_y)
     start, plain = learner.start(3), cavia.MAML(model, "mse", 0.01).adapt(batch.support_x, batch.support_y)
     for name in plain.names:
-        change, expected = found[name] - 0.9975 * start[name], plain[name] - start[name]
+        change, expected = adapted[name] - 0.9975 * start[name], plain[name] - start[name]
         torch.testing.assert_close(change, expected, rtol=0.1, atol=0.01)
 
 

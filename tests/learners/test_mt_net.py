@@ -53,10 +53,10 @@ def test_losses_and_gradients_are_those_of_autograd(steps):
     names = [name for name, value in learner.model.named_parameters() if value.ndim == 2]
     masks = {name: learner.row_logits[name.replace(".", "-")].sigmoid().expand(3, -1) for name in names}
     expected = written_out(learner, batch, masks)
-    found = learner(batch)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    losses = learner(batch)
+    torch.testing.assert_close(losses, expected, rtol=1e-10, atol=1e-12)
     wanted = torch.autograd.grad(expected.mean(), list(learner.parameters()))
-    torch.testing.assert_close(torch.autograd.grad(found.mean(), list(learner.parameters())), wanted)
+    torch.testing.assert_close(torch.autograd.grad(losses.mean(), list(learner.parameters())), wanted)
 
 
 def test_a_mask_of_one_task_is_kept_over_its_steps():

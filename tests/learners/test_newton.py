@@ -82,13 +82,13 @@ def test_the_slopes_of_the_wave_basis_equal_finite_differences(kind, tasks, shar
     model, x = learner.model, torch.rand(tasks, 6, 2, dtype=torch.float64)
     x[:, :3] = x[0, :3]
     context = torch.randn(1 if shared else tasks, 5, dtype=torch.float64)
-    found = model.slopes(model.stem(x), context)
-    assert found.shape == (tasks, 6, 3, 5)
+    slopes = model.slopes(model.stem(x), context)
+    assert slopes.shape == (tasks, 6, 3, 5)
     for c in range(5):
         small = torch.zeros(5, dtype=torch.float64)
         small[c] = 1e-6
         ahead, behind = (model(x, (context + sign * small).expand(tasks, -1)) for sign in (1, -1))
-        torch.testing.assert_close(found[..., c], (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(slopes[..., c], (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-8)
 
 
 def test_more_damping_keeps_the_context_smaller():

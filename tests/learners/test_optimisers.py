@@ -24,7 +24,7 @@ def make(optimiser, steps=3, lr=0.1, hidden=(7,), loss="mse", **model):
 )
 def test_contexts_move_as_by_pytorchs_optimiser(name, make_theirs):
     learner, batch = make(name, steps=5)
-    found = learner.adapt(batch.support_x, batch.support_y).context
+    contexts = learner.adapt(batch.support_x, batch.support_y).context
     for task in range(3):
         context = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
         theirs = make_theirs(context)
@@ -33,16 +33,16 @@ def test_contexts_move_as_by_pytorchs_optimiser(name, make_theirs):
             x, y = batch.support_x[task : task + 1], batch.support_y[task : task + 1]
             (learner.model(x, context) - y).square().mean().backward(inputs=[context])
             theirs.step()
-        torch.testing.assert_close(found[task], context[0].detach(), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(contexts[task], context[0].detach(), rtol=1e-6, atol=1e-9)
 
 
 def test_gauss_newton_goes_to_the_least_squares_in_one_step_if_the_rate_is_large():
     learner, batch = make("gauss_newton", steps=1, lr=1e7, hidden=(6,), at=1)  # linear in φ
-    found = learner.adapt(batch.support_x, batch.support_y).context
+    contexts = learner.adapt(batch.support_x, batch.support_y).context
     weight = learner.model.layers[1].weight[:, -3:].detach()  # [1, C]: all points see the same function of φ
     rest = batch.support_y - learner.predict(batch.support_x, learner.start(3))
     expected = (torch.linalg.pinv(weight) @ rest.mean(1).unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(contexts, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gauss_newton_is_the_gradient_step_if_the_rate_is_small():
@@ -56,10 +56,10 @@ def test_gauss_newton_is_the_gradient_step_if_the_rate_is_small():
 def test_gauss_newton_leaves_padding_out():
     learner, batch = make("gauss_newton")
     mask = torch.arange(6).expand(3, 6) < torch.tensor([[6], [4], [2]])
-    found = learner.adapt(batch.support_x, batch.support_y, mask).context
+    contexts = learner.adapt(batch.support_x, batch.support_y, mask).context
     for task, points in enumerate((6, 4, 2)):
         alone = learner.adapt(batch.support_x[task : task + 1, :points], batch.support_y[task : task + 1, :points])
-        torch.testing.assert_close(found[task], alone.context[0])
+        torch.testing.assert_close(contexts[task], alone.context[0])
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
@@ -69,8 +69,8 @@ def test_the_outer_gradient_is_that_of_finite_differences(name):
         for parameter in learner.parameters():
             parameter.mul_(1.5)
     parameters = list(learner.parameters())
-    found = torch.autograd.grad(learner(batch).mean(), parameters)
-    for parameter, slope in zip(parameters, found, strict=True):
+    gradients = torch.autograd.grad(learner(batch).mean(), parameters)
+    for parameter, slope in zip(parameters, gradients, strict=True):
         direction = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
         ends = []
         for sign in (1, -1):

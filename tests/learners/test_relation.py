@@ -29,12 +29,12 @@ def score(learner, one, query):
 
 def test_scores_are_those_of_each_pair():
     learner, batch = make(hidden=(6, 3)), classes()
-    found = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
+    adapted = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
     support, queries = learner.embed(batch.support_x), learner.embed(batch.query_x)
     for task in range(3):
         sums = [support[task][batch.support_y[task] == label].sum(0) for label in (0, 1)]
         expected = torch.stack([torch.stack([score(learner, one, query) for one in sums]) for query in queries[task]])
-        torch.testing.assert_close(found[task], expected)
+        torch.testing.assert_close(adapted[task], expected)
 
 
 def test_the_loss_is_the_squared_error_of_the_scores():

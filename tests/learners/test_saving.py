@@ -173,8 +173,8 @@ def test_loading_does_not_depend_on_the_default_device_or_type(name):
         torch.set_default_dtype(torch.float32)
     with torch.device("meta"):
         on_meta = load_with_extra(OLD / name)[0]
-    for found in (in_double, on_meta):
-        tensors = dict(found.named_buffers()) | dict(found.named_parameters())
+    for actual in (in_double, on_meta):
+        tensors = dict(actual.named_buffers()) | dict(actual.named_parameters())
         for key, value in (*expected.named_buffers(), *expected.named_parameters()):
             assert torch.equal(tensors[key], value)
             assert tensors[key].dtype == value.dtype
@@ -186,20 +186,20 @@ def test_every_tensor_keeps_its_own_type(tmp_path):
     learner.model.bends.double()
     learner.model.constant.data = learner.model.constant.data.half()
     learner.save(tmp_path / "mixed.cavia")
-    found = cavia.load(tmp_path / "mixed.cavia")
-    assert {key: value.dtype for key, value in found.state_dict().items()} == {
+    loaded = cavia.load(tmp_path / "mixed.cavia")
+    assert {key: value.dtype for key, value in loaded.state_dict().items()} == {
         key: value.dtype for key, value in learner.state_dict().items()
     }
-    assert found.version == learner.version
+    assert loaded.version == learner.version
 
 
 def test_what_is_frozen_stays_frozen(tmp_path):
     learner = make()
     learner.model.layers[0].weight.requires_grad_(False)
     learner.save(tmp_path / "one.cavia")
-    found = cavia.load(tmp_path / "one.cavia")
-    assert [name for name, value in found.named_parameters() if not value.requires_grad] == ["model.layers.0.weight"]
-    assert found.version == make().version  # it computes the same
+    loaded = cavia.load(tmp_path / "one.cavia")
+    assert [name for name, value in loaded.named_parameters() if not value.requires_grad] == ["model.layers.0.weight"]
+    assert loaded.version == make().version  # it computes the same
 
     def network():
         return nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
@@ -207,8 +207,8 @@ def test_what_is_frozen_stays_frozen(tmp_path):
     conditioned = cavia.condition(network(), at="0", context=2, example=torch.zeros(1, 1), freeze=True)
     conditioned.module.requires_grad_(True)
     cavia.CAVIA(conditioned, "mse").save(tmp_path / "two.cavia")
-    found = cavia.load(tmp_path / "two.cavia", module=network())
-    assert all(value.requires_grad for value in found.parameters())
+    loaded = cavia.load(tmp_path / "two.cavia", module=network())
+    assert all(value.requires_grad for value in loaded.parameters())
 
 
 def absolute(prediction, target):
@@ -263,8 +263,8 @@ def test_the_version_of_an_own_loss_is_the_same_in_another_process(tmp_path):
         from tests.learners.test_saving import Huber, make
         print(make(Huber(1.0)).version)"""
     root = str(Path(__file__).parents[2])
-    found = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == make(Huber(1.0)).version
+    done = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == make(Huber(1.0)).version
 
 
 def test_a_store_does_not_mix_contexts_of_two_losses(tmp_path):

@@ -29,5 +29,5 @@ def test_every_new_method_learns_glyphs(name):
     learner = GLYPHS[name]()
     cavia.fit(learner, family, 60, tasks_per_batch=4, outer=cavia.Adam(lr=3e-3), progress=False,
               validation=cavia.Validation(0))  # fmt: skip
-    found = cavia.evaluate(learner, family, tasks=60)
-    assert found.mean[-1] - found.interval[-1] > 1 / 3, str(found)
+    evaluation = cavia.evaluate(learner, family, tasks=60)
+    assert evaluation.mean[-1] - evaluation.interval[-1] > 1 / 3, str(evaluation)

@@ -53,8 +53,8 @@ def run(learner, support_x, support_y, query_x):
     return adapted, learner.predict(query_x, adapted)
 
 
-def assert_apart(found, expected):
-    (adapted, prediction), (whole, predicted) = found, expected
+def assert_apart(actual, expected):
+    (adapted, prediction), (whole, predicted) = actual, expected
     others = [0, 2, 3]
     for name in whole.names:
         torch.testing.assert_close(adapted[name][others], whole[name][others], rtol=1e-4, atol=1e-5)
@@ -71,11 +71,11 @@ def test_a_fault_in_one_task_reaches_no_other(name, place):
     for value in VALUES:
         faulty = [each(torch.clone, one) for one in points]
         lead(faulty[place])[BAD, 0] = value
-        found = run(learner, *faulty)
-        assert_apart(found, expected)
+        done = run(learner, *faulty)
+        assert_apart(done, expected)
         if value != value and "own loss" not in name:  # what NaN counts is the own loss's business
-            assert not found[1][BAD].isfinite().all(), "the fault shows in its own task"
-            assert found[0].finite.tolist() == [True, place == 2, True, True] or "points" in found[0]
+            assert not done[1][BAD].isfinite().all(), "the fault shows in its own task"
+            assert done[0].finite.tolist() == [True, place == 2, True, True] or "points" in done[0]
 
 
 @pytest.mark.slow

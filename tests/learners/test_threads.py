@@ -90,8 +90,8 @@ def check(name, threads, calls):
         barrier.wait()
         try:
             for _ in range(calls):
-                found = learner.predict(q, learner.adapt(x, y))
-                if not torch.allclose(found, expected[number], rtol=1e-9, atol=1e-12):
+                adapted = learner.predict(q, learner.adapt(x, y))
+                if not torch.allclose(adapted, expected[number], rtol=1e-9, atol=1e-12):
                     wrong.append(number)
         except Exception as error:
             wrong.append(error)

@@ -19,7 +19,7 @@ def make(**arguments):
 
 def test_predictions_are_the_mean_probability_over_samples():
     learner, batch = make(), classes()
-    found = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
+    adapted = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
     support, queries = learner.embed(batch.support_x), learner.embed(batch.query_x)
     for task in range(3):
         written = [learner.writer(support[task][batch.support_y[task] == label].mean(0)) for label in (0, 1)]
@@ -28,8 +28,8 @@ def test_predictions_are_the_mean_probability_over_samples():
         for noise in learner.noise:
             weights = mean + log_variance.exp().sqrt() * noise  # [ways, F + 1]
             shares.append((queries[task] @ weights[:, :4].T + weights[:, 4]).softmax(-1))
-        torch.testing.assert_close(found[task], torch.stack(shares).mean(0).log())
-    torch.testing.assert_close(found.exp().sum(-1), torch.ones(3, 5))
+        torch.testing.assert_close(adapted[task], torch.stack(shares).mean(0).log())
+    torch.testing.assert_close(adapted.exp().sum(-1), torch.ones(3, 5))
 
 
 def test_samples_are_drawn_in_training_only():
@@ -48,7 +48,7 @@ def test_the_likelihood_of_a_regression_is_that_of_its_samples():
     batch = sines()
     values = [getattr(batch, f"{a}_{b}").double() for a in ("support", "query") for b in "xy"]
     torch.manual_seed(1)
-    found = learner(cavia.TaskBatch(*values))
+    losses = learner(cavia.TaskBatch(*values))
     torch.manual_seed(1)
     noise = torch.randn(3, 3, 1, 5, dtype=torch.float64)
     x, y, query_x, query_y = values
@@ -61,7 +61,7 @@ def test_the_likelihood_of_a_regression_is_that_of_its_samples():
             weights = mean + log_variance.exp().sqrt() * sample
             predicted = h @ weights[:4] + weights[4]
             likelihoods.append(Normal(predicted, learner.log_noise.exp().sqrt()).log_prob(query_y[task, :, 0]).exp())
-        torch.testing.assert_close(found[task], -torch.stack(likelihoods).mean(0).log().mean())
+        torch.testing.assert_close(losses[task], -torch.stack(likelihoods).mean(0).log().mean())
         adapted = learner.adapt(x, y)
         torch.testing.assert_close(learner.predict(query_x, adapted)[task, :, 0], h @ mean[:4] + mean[4])
 

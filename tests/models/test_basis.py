@@ -116,12 +116,14 @@ def test_it_can_start_from_principal_components():
     model.initialise(x, y)
     basis = model.basis(x)
     torch.testing.assert_close(basis[..., 0], y.mean(0), rtol=1e-3, atol=1e-3)
-    found = basis[..., 1:].flatten(0, 1)  # [180, 4]
+    components = basis[..., 1:].flatten(0, 1)  # [180, 4]
     varying = (y - y.mean(0)).flatten(1)
     sizes = torch.linalg.svdvals(varying)[:4]
-    lengths = found.norm(dim=0).sort(descending=True).values
+    lengths = components.norm(dim=0).sort(descending=True).values
     torch.testing.assert_close(lengths / lengths[0], sizes / sizes[0], rtol=1e-3, atol=1e-3)
-    rest = varying - varying @ found @ torch.linalg.pinv(found.T @ found) @ found.T  # nothing is left over
+    rest = (
+        varying - varying @ components @ torch.linalg.pinv(components.T @ components) @ components.T
+    )  # nothing is left over
     assert rest.norm() < 1e-2 * varying.norm()
     assert basis[..., 1:].square().sum(-1).mean().item() == pytest.approx(0.5)
 

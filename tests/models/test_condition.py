@@ -73,10 +73,10 @@ class Dictionaries(nn.Module):
         h = self.embed(input_ids)
         for layer in self.layers:
             h = layer(hidden=h, scale=2.0)[0]
-        found = OrderedDict(logits=self.out(h.mean(1)))
+        outputs = OrderedDict(logits=self.out(h.mean(1)))
         if return_all:
-            found["hidden"] = h
-        return found
+            outputs["hidden"] = h
+        return outputs
 
 
 def mlp():
@@ -132,8 +132,8 @@ def make(case, **changes):
 
 
 def call(module, x, arguments):
-    found = module(**{arguments["argument"]: x}) if "argument" in arguments else module(x)
-    return found[arguments["output"]] if "output" in arguments else found
+    output = module(**{arguments["argument"]: x}) if "argument" in arguments else module(x)
+    return output[arguments["output"]] if "output" in arguments else output
 
 
 @each_case
@@ -380,11 +380,11 @@ def test_each_call_draws_new_maps_and_a_seed_gives_the_same():
 @pytest.mark.parametrize("middle", [nn.ReLU, lambda: nn.TransformerEncoderLayer(8, 2, 8, 0.0, batch_first=True)])
 def test_the_compiled_meta_gradient_is_the_eager_one(middle):
     points = torch.randn(4, 3, 5, 2, 1, generator=torch.Generator().manual_seed(0))  # 3 tasks of 5 sequences of 2
-    found = []
+    results = []
     for compiled in (False, True):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(1, 8), middle(), nn.Linear(8, 1))
         model = cavia.condition(module, at="0", context=3, example=points[0, 0])
         step = MetaStep(cavia.CAVIA(model, "mse", inner_lr=0.1), lr=0.01, compiled=compiled)
-        found.append(step._gradient(cavia.TaskBatch(*points)))
-    torch.testing.assert_close(*found)
+        results.append(step._gradient(cavia.TaskBatch(*points)))
+    torch.testing.assert_close(*results)

@@ -25,17 +25,17 @@ def make(norm="task", method=cavia.CAVIA, context=6, film=3, dtype=torch.float64
     return method(model, "cross_entropy", **arguments).to(dtype), cavia.TaskBatch(**points, **labels)
 
 
-def one_task(weights, x, context, film=(2,), statistics=None, found=None, shrink="pool"):
+def one_task(weights, x, context, film=(2,), statistics=None, seen=None, shrink="pool"):
     """The network on one task, from its equation: x [N, 2, 16, 16], context [C] → logits [N, 3].
 
-    statistics: a (mean, variance) for each block; found: a list that is given those of x.
+    statistics: a (mean, variance) for each block; seen: a list that is given those of x.
     """
     for block in range(4):
         x = functional.conv2d(x, weights[f"convolutions.{block}.weight"], padding=1)
         x = x if shrink == "pool" else x[..., ::2, ::2]  # every other place is what a stride of 2 computes
         mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
-        if found is not None:
-            found.append((mean, variance))
+        if seen is not None:
+            seen.append((mean, variance))
         if statistics is not None:
             mean, variance = statistics[block]
         x = (x - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
@@ -81,7 +81,7 @@ def test_logits_and_meta_gradient_equal_those_of_one_task_at_a_time(norm, first_
         statistics = None
         if norm == "support":
             statistics = []
-            one_task(weights, batch.support_x[i], context, found=statistics)
+            one_task(weights, batch.support_x[i], context, seen=statistics)
         prediction = one_task(weights, batch.query_x[i], context, statistics=statistics)
         torch.testing.assert_close(logits[i], prediction)
         (functional.cross_entropy(prediction, batch.query_y[i]) / 4).backward()

@@ -50,15 +50,15 @@ def field_of(model, z, context):
 def test_trajectories_are_those_of_an_independent_integrator(solver):
     integrate = pytest.importorskip("scipy.integrate")
     model, x, context = make(**solver, tempo=0.7).double(), points(), torch.randn(3, 3, dtype=torch.float64)
-    found = model(x, context)
-    assert found.shape == (3, 2, 3, 2)
+    predicted = model(x, context)
+    assert predicted.shape == (3, 2, 3, 2)
     for task, trajectory in ((0, 0), (2, 1)):
         times = x["times"][task, trajectory].numpy()
         solved = integrate.solve_ivp(
             lambda t, z, task=task: field_of(model, torch.from_numpy(z), context[task]).detach().numpy(),
             (0, times[-1]), x["state"][task, trajectory].numpy(), "DOP853", times, rtol=1e-10, atol=1e-12,
         )  # fmt: skip
-        torch.testing.assert_close(found[task, trajectory], torch.from_numpy(solved.y.T), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(predicted[task, trajectory], torch.from_numpy(solved.y.T), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("solver", [{}, {"solver": "adaptive", "tolerance": 1e-8}])

@@ -72,8 +72,8 @@ def test_padding_inside_a_text_is_not_attended_to(kind):
         return {**x, "input_ids": x["input_ids"].where(x["attention_mask"] == 1, 7)}
 
     adapted = learner.adapt(with_other_padding(batch.support_x), batch.support_y)
-    found = learner.predict(with_other_padding(batch.query_x), adapted)
-    torch.testing.assert_close(found, expected)
+    predicted = learner.predict(with_other_padding(batch.query_x), adapted)
+    torch.testing.assert_close(predicted, expected)
     words = {**batch.query_x, "attention_mask": torch.ones_like(batch.query_x["attention_mask"])}
     assert not torch.allclose(learner.predict(words, adapted), expected)
 
@@ -92,12 +92,12 @@ def test_padded_points_do_not_count_even_if_a_task_has_none():
     learner, batch = make(), batch_of()
     mask = torch.tensor([[True] * 5, [True, False, True, True, False], [False] * 5, [True] + [False] * 4])
     x = {name: value.where(mask.unsqueeze(-1), 0) for name, value in batch.support_x.items()}  # no word to attend to
-    found = learner.adapt(x, batch.support_y, mask)
-    assert found.finite.all()
-    assert not found.context[2].any()
+    adapted = learner.adapt(x, batch.support_y, mask)
+    assert adapted.finite.all()
+    assert not adapted.context[2].any()
     kept = {name: value[1:2, [0, 2, 3]] for name, value in batch.support_x.items()}
     alone = learner.adapt(kept, batch.support_y[1:2, [0, 2, 3]])
-    torch.testing.assert_close(found.context[1:2], alone.context)
+    torch.testing.assert_close(adapted.context[1:2], alone.context)
     masked = cavia.TaskBatch(x, batch.support_y, batch.query_x, batch.query_y, mask)
     learner(masked).mean().backward()
     assert all(p.grad.isfinite().all() for p in learner.parameters() if p.grad is not None)
@@ -123,8 +123,8 @@ def test_it_is_trained_evaluated_saved_and_loaded(tmp_path):
     learner.save(tmp_path / "texts.cavia")
     again, batch = cavia.load(tmp_path / "texts.cavia", module=Texts()), batch_of()
     expected = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
-    found = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
-    assert torch.equal(found, expected)
+    adapted = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
+    assert torch.equal(adapted, expected)
     chunked, whole = (MetaStep(make(), lr=0.01, chunk=chunk) for chunk in (3, None))
     torch.testing.assert_close(chunked(batch), whole(batch))
 
@@ -175,7 +175,7 @@ def test_batches_are_checked_moved_and_cut():
     x = {"values": torch.zeros(2, 3, 1), "times": torch.zeros(2, 3)}
     x["times"][1, 2] = torch.nan
     floats = cavia.TaskBatch(x, torch.zeros(2, 3, 1), x, torch.zeros(2, 3, 1))
-    assert floats.fault() == "support_x['times'] of task 1, point 2 of the batch is nan: mend the data"
+    assert floats.fault() == "support_x['times'] of task 1, point 2 of the batch is nan: fix the data"
     with pytest.raises(cavia.CaviaError, match="need the same two leading axes"):
         cavia.TaskBatch({**x, "times": torch.zeros(2, 4)}, torch.zeros(2, 3, 1), x, torch.zeros(2, 3, 1))
 

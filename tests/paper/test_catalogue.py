@@ -134,7 +134,8 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
         return  # the same functions as those of omniglot, on larger pictures, and of fig7a, in other environments
     more = FEW_SHOT_CHANGES if is_few_shot(experiment) else POLICY_CHANGES if is_policy(experiment) else {}
     changes = CHANGES | more | OWN.get(name, ({}, {}))[1]
-    tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if name in ("fig7b", "fig7c") else set()
+    as_fig7a = name in ("fig7b", "fig7c", "exploration")
+    tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if as_fig7a else set()
     for entry in fields(experiment.sets["quick"]):
         if entry.name not in ONLY_MEMORY | A_FILE | tested:
             after = outcome(experiment, small | {entry.name: changes[entry.name]}, tmp_path / entry.name)

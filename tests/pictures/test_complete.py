@@ -36,32 +36,32 @@ def picture(tmp_path):
 
 
 def test_panels_have_the_width_asked_for_and_show_the_picture(learner, picture):
-    found = complete(learner, picture, known=10, size=SIZE, width=WIDTH)
-    for panel in found[:3]:
+    completed = complete(learner, picture, known=10, size=SIZE, width=WIDTH)
+    for panel in completed[:3]:
         assert panel.shape == (WIDTH, WIDTH, 3)
         assert panel.min() >= 0
         assert panel.max() <= 1
-    torch.testing.assert_close(found.original[0, 0], torch.tensor([200, 20, 20]) / 255)
-    torch.testing.assert_close(found.original[-1, -1], torch.tensor([20, 20, 200]) / 255)
-    is_unknown = (found.known == DARK_GREY).all(-1)
+    torch.testing.assert_close(completed.original[0, 0], torch.tensor([200, 20, 20]) / 255)
+    torch.testing.assert_close(completed.original[-1, -1], torch.tensor([20, 20, 200]) / 255)
+    is_unknown = (completed.known == DARK_GREY).all(-1)
     assert is_unknown.sum() == (SIZE**2 - 10) * (WIDTH // SIZE) ** 2
-    assert torch.equal(found.known[~is_unknown], found.original[~is_unknown])
+    assert torch.equal(completed.known[~is_unknown], completed.original[~is_unknown])
 
 
 def test_a_picture_of_one_colour_is_completed_from_few_pixels(learner, tmp_path):
     for colour in ((220, 60, 60), (40, 70, 200)):
         Image.new("RGB", (50, 30), colour).save(tmp_path / "plain.jpg")
-        found = complete(learner, tmp_path / "plain.jpg", known=5, size=SIZE, width=WIDTH)
-        assert found.mse < 0.01
-        torch.testing.assert_close(found.completion.mean((0, 1)), torch.tensor(colour) / 255, atol=0.1, rtol=0)
+        completed = complete(learner, tmp_path / "plain.jpg", known=5, size=SIZE, width=WIDTH)
+        assert completed.mse < 0.01
+        torch.testing.assert_close(completed.completion.mean((0, 1)), torch.tensor(colour) / 255, atol=0.1, rtol=0)
 
 
 def test_at_its_own_size_the_completion_has_the_error_that_is_reported(learner, tmp_path):
     greys = np.random.default_rng(0).integers(100, 156, (SIZE, SIZE, 3), dtype=np.uint8)  # far from being clamped
     Image.fromarray(greys).save(tmp_path / "greys.png")
-    found = complete(learner, tmp_path / "greys.png", known=SIZE**2, size=SIZE, width=SIZE)
-    assert torch.equal(found.known, found.original)
-    torch.testing.assert_close(found.mse, (found.completion - found.original).square().mean())
+    completed = complete(learner, tmp_path / "greys.png", known=SIZE**2, size=SIZE, width=SIZE)
+    assert torch.equal(completed.known, completed.original)
+    torch.testing.assert_close(completed.mse, (completed.completion - completed.original).square().mean())
 
 
 def test_the_seed_chooses_the_random_pixels_and_ordered_ones_come_first(learner, picture):

@@ -91,9 +91,9 @@ def test_a_family_is_found_by_the_name_of_its_source_whatever_its_channels(tmp_p
     write_omniglot(tmp_path)
     for data_set, channels in ((MINI_IMAGENET, 1), (MINI_IMAGENET, 3), (OMNIGLOT, 1), (OMNIGLOT, 3)):
         family = Episodes(data_set.open(tmp_path, size=20), 2, 1, 1, channels=channels)
-        found = Episodes.reopen(family.settings, tmp_path)
-        assert found.images.source == data_set.name
-        assert (found.settings, found.channels, found.size) == (family.settings, channels, 20)
+        reopened = Episodes.reopen(family.settings, tmp_path)
+        assert reopened.images.source == data_set.name
+        assert (reopened.settings, reopened.channels, reopened.size) == (family.settings, channels, 20)
 
 
 def test_drawn_families_are_drawn_again(monkeypatch):

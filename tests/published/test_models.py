@@ -37,10 +37,10 @@ def test_sine_models_do_as_well_as_they_say(name, tmp_path):
 @pytest.mark.slow
 def test_the_policy_does_as_well_as_it_says():
     learner, env, episodes, updates = open_policy(published()["navigation"].folder)
-    found = cavia.evaluate(learner, env, 20, episodes, steps=1, updates=updates, metric="return").scores.mean(-1)
+    scores = cavia.evaluate(learner, env, 20, episodes, steps=1, updates=updates, metric="return").scores.mean(-1)
     said = float(published()["navigation"].score.split()[1])
-    assert found[0] < 1.8 * said  # without an update
-    assert found[1] == pytest.approx(said, rel=0.2)
+    assert scores[0] < 1.8 * said  # without an update
+    assert scores[1] == pytest.approx(said, rel=0.2)
 
 
 def test_an_unknown_name_gets_the_nearest():

@@ -24,9 +24,9 @@ class Ask:
         given = {"json": body} if body is not None and not isinstance(body, bytes) else {}
         if isinstance(body, bytes):
             given, headers = {"content": body}, {"content-type": "application/json", **headers}
-        found = self.client.request(method, path, headers=headers, **given)
-        is_json = found.headers.get("content-type") == "application/json"
-        return found.status_code, found.json() if is_json else found.text
+        response = self.client.request(method, path, headers=headers, **given)
+        is_json = response.headers.get("content-type") == "application/json"
+        return response.status_code, response.json() if is_json else response.text
 
     def adapt(self, tasks, **options):
         return self("POST", "/adapt", {"tasks": tasks, **options})

@@ -23,8 +23,8 @@ def at_once(ask, requests):
     async def send():
         transport = httpx.ASGITransport(ask.client.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            found = await asyncio.gather(*(client.post(path, json=body) for path, body in requests))
-        return [(one.status_code, one.json()) for one in found]
+            response = await asyncio.gather(*(client.post(path, json=body) for path, body in requests))
+        return [(one.status_code, one.json()) for one in response]
 
     return asyncio.run(send())
 
@@ -47,7 +47,7 @@ def test_requests_that_come_together_are_one_call_and_one_commit(serving, learne
     learner = cavia.load(learner_file / "curves.cavia")
     with serving(learner_file / "curves.cavia", seconds=0.05) as ask:
         sizes = [1 + i % 15 for i in range(40)]
-        found = at_once(ask, [("/adapt", {"tasks": {f"t{i}": asked(n, i)}}) for i, n in enumerate(sizes)])
+        replies = at_once(ask, [("/adapt", {"tasks": {f"t{i}": asked(n, i)}}) for i, n in enumerate(sizes)])
         assert counted == [40]
         assert ask.service.calls.count == {"adapt": 1, "predict": 0}
         queries = [("/predict", {"tasks": {f"t{i}": asked(n, 99 + i, y=False)}}) for i, n in enumerate(sizes)]
@@ -56,7 +56,7 @@ def test_requests_that_come_together_are_one_call_and_one_commit(serving, learne
     for i, n in enumerate(sizes):
         x, y = points(n, i)
         adapted = learner.adapt(x[None], y[None])
-        context = torch.tensor(found[i][1]["tasks"][f"t{i}"]["context"])
+        context = torch.tensor(replies[i][1]["tasks"][f"t{i}"]["context"])
         torch.testing.assert_close(context, adapted.context[0], **EXACT)
         there = torch.tensor(predicted[i][1]["tasks"][f"t{i}"]["prediction"])
         torch.testing.assert_close(there, learner.predict(points(n, 99 + i)[0][None], adapted)[0], **EXACT)
@@ -64,8 +64,8 @@ def test_requests_that_come_together_are_one_call_and_one_commit(serving, learne
 
 def test_one_by_one_is_one_by_one(serving, learner_file, counted):
     with serving(learner_file / "curves.cavia", seconds=0) as ask:
-        found = at_once(ask, [("/adapt", {"tasks": {f"t{i}": asked(3, i)}}) for i in range(5)])
-    assert [status for status, _ in found] == [200] * 5
+        replies = at_once(ask, [("/adapt", {"tasks": {f"t{i}": asked(3, i)}}) for i in range(5)])
+    assert [status for status, _ in replies] == [200] * 5
     assert counted == [1] * 5
 
 
@@ -80,8 +80,8 @@ def test_one_requests_fault_is_its_own(serving, learner_file, counted):
     ]
     bodies.append({"tasks": {"e": asked(2)}, "mode": "continue"})
     with serving(learner_file / "curves.cavia", seconds=0.05) as ask:
-        found = at_once(ask, [("/adapt", body) for body in bodies])
-        assert [status for status, _ in found] == [200, 422, 422, 200, 422]
+        replies = at_once(ask, [("/adapt", body) for body in bodies])
+        assert [status for status, _ in replies] == [200, 422, 422, 200, 422]
         queries = [("/predict", {"tasks": {name: asked(1, y=False)}}) for name in "abd"]
         assert [status for status, _ in at_once(ask, queries)] == [200, 422, 200]
     assert sum(counted) == 2
@@ -93,14 +93,14 @@ def test_requests_for_one_id_take_turns(serving, learner_file):
     x, y = points(4)
     with serving(learner_file / "curves.cavia", seconds=0.05) as ask:
         ask.adapt({"ann": asked(4)})
-        found = at_once(ask, [("/adapt", {"tasks": {"ann": asked(4)}, "mode": "continue"})] * 3)
+        replies = at_once(ask, [("/adapt", {"tasks": {"ann": asked(4)}, "mode": "continue"})] * 3)
         last = ask("GET", "/tasks/ann")[1]["context"]
     adapted = learner.adapt(x[None], y[None])
-    for _, answer in found:  # equal requests: the order is that of the answers
+    for _, answer in replies:  # equal requests: the order is that of the answers
         adapted = learner.adapt(x[None], y[None], start=adapted)
         context = torch.tensor(answer["tasks"]["ann"]["context"])
         torch.testing.assert_close(context, adapted.context[0], rtol=1e-4, atol=1e-5)
-    assert last == found[-1][1]["tasks"]["ann"]["context"]
+    assert last == replies[-1][1]["tasks"]["ann"]["context"]
 
 
 def test_the_event_loop_answers_while_the_model_works():
@@ -129,9 +129,9 @@ def test_the_event_loop_answers_while_the_model_works():
 def test_who_waits_too_long_is_refused():
     async def look():
         batcher = Batcher(lambda requests: time.sleep(0.05) or [(200, b"")] * len(requests), Limits(seconds=0.02), 0)
-        found = await asyncio.gather(*(batcher.submit(Request("adapt")) for _ in range(1900)))
-        assert [status for status, _ in found] == [200] + [429] * 1899
-        assert b"waited for more than 0.02 s" in found[1][1]
+        replies = await asyncio.gather(*(batcher.submit(Request("adapt")) for _ in range(1900)))
+        assert [status for status, _ in replies] == [200] + [429] * 1899
+        assert b"waited for more than 0.02 s" in replies[1][1]
         batcher.close()
 
     asyncio.run(look())
@@ -154,9 +154,9 @@ def test_who_is_gone_is_not_waited_for():
 
 def test_calls_have_few_sizes():
     assert [_size(sizes) for sizes in ([1], [3, 5], [1] * 9, [200] * 8)] == [(1, 4), (8, 16), (64, 4), (8, 256)]
-    found = list(_together([10] * 70 + [5000, 300]))
-    assert [len(part) for part in found] == [1, 1, 64, 6]
-    assert sorted(task for part in found for task in part) == list(range(72))
+    parts = list(_together([10] * 70 + [5000, 300]))
+    assert [len(part) for part in parts] == [1, 1, 64, 6]
+    assert sorted(task for part in parts for task in part) == list(range(72))
 
 
 @pytest.mark.slow
@@ -188,10 +188,10 @@ def test_a_learner_that_reads_all_points_at_once_does_not_go_on(serving, tmp_pat
     learner = cavia.CNP(cavia.MLP(2, 1, (8,), context=4), "mse", inputs=2, outputs=1, encoder=(8,))
     learner.save(tmp_path / "cnp.cavia")
     with serving(tmp_path / "cnp.cavia") as ask:
-        _, found = ask.adapt({"ann": asked(5)})
+        _, answer = ask.adapt({"ann": asked(5)})
         status, said = ask.adapt({"ann": asked(5)}, mode="continue")
     x, y = points(5)
     torch.testing.assert_close(
-        torch.tensor(found["tasks"]["ann"]["context"]), learner.adapt(x[None], y[None]).context[0], **EXACT
+        torch.tensor(answer["tasks"]["ann"]["context"]), learner.adapt(x[None], y[None]).context[0], **EXACT
     )
     assert (status, "CNP reads all points of a task at once" in said["detail"]) == (422, True)

@@ -16,8 +16,8 @@ def test_two_services_share_a_store(serving, learner_file, url):  # noqa: F811
         serving(learner_file / "curves.cavia", url) as one,
         serving(learner_file / "curves.cavia", url) as other,
     ):
-        _, found = one.adapt({"ann": asked(3), "🦔/": asked(4, 1)})
-        assert other("GET", "/tasks/ann")[1]["context"] == found["tasks"]["ann"]["context"]
+        _, answer = one.adapt({"ann": asked(3), "🦔/": asked(4, 1)})
+        assert other("GET", "/tasks/ann")[1]["context"] == answer["tasks"]["ann"]["context"]
         assert other.predict({"ann": asked(2, y=False)})[0] == 200
         assert [near["id"] for near in other("GET", "/tasks/ann/nearest")[1]["nearest"]] == ["🦔/"]
         assert other("DELETE", "/tasks/%F0%9F%A6%94%2F")[0] == 204
@@ -38,9 +38,9 @@ def test_a_server_that_is_gone_is_said_so(serving, learner_file, url, server):  
                 ("DELETE", "/tasks/ann", None),
                 ("GET", "/metrics", None),
             ):
-                status, found = ask(method, path, body)
-                assert status == 503, (path, found)
-                assert "secret-word" not in found["detail"]
+                status, answer = ask(method, path, body)
+                assert status == 503, (path, answer)
+                assert "secret-word" not in answer["detail"]
         finally:
             server.start()
         assert ask.adapt({"ann": asked(3)})[0] == 200

@@ -24,8 +24,8 @@ POINTS = {"x": [[1, 2], [3, 4]], "y": [[1], [2]]}
 def post(url, body, token=None, timeout=20):
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=timeout) as found:
-        return json.load(found)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        return json.load(response)
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def test_it_ends_when_what_it_was_asked_is_answered(learner_file, tmp_path, numb
     """A request that waits for its batch when the signal comes is answered, and stored."""
     order = [learner_file / "curves.cavia", "--store", tmp_path / "s", "--batch-ms", "1000"]
     with process(*order) as (running, url):
-        found = []
-        asking = threading.Thread(target=lambda: found.append(post(f"{url}/adapt", {"tasks": {"ann": POINTS}})))
+        results = []
+        asking = threading.Thread(target=lambda: results.append(post(f"{url}/adapt", {"tasks": {"ann": POINTS}})))
         asking.start()
         time.sleep(0.4)
         running.send_signal(number)
@@ -61,7 +61,7 @@ def test_it_ends_when_what_it_was_asked_is_answered(learner_file, tmp_path, numb
     assert out == f"ended; 1 contexts in {tmp_path / 's'}\n"
     assert err == ""
     with cavia.ContextStore(tmp_path / "s") as store:
-        assert store.get(["ann"]).context[0].tolist() == found[0]["tasks"]["ann"]["context"]
+        assert store.get(["ann"]).context[0].tolist() == results[0]["tasks"]["ann"]["context"]
 
 
 @pytest.mark.slow
@@ -112,16 +112,16 @@ def test_a_body_that_does_not_come_is_not_waited_for(learner_file):
                 "POST /adapt HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
             )
             client.sendall(f"{header}\r\n{{".encode())
-            found = client.recv(10_000).decode()
-    assert found.startswith("HTTP/1.1 408")
+            response = client.recv(10_000).decode()
+    assert response.startswith("HTTP/1.1 408")
 
 
 def refused(capsys, *arguments):
     assert main(["serve", *map(str, arguments)]) == 2
-    found = capsys.readouterr()
-    assert not found.out
-    assert found.err.count("\n") == 1
-    return found.err
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.count("\n") == 1
+    return output.err
 
 
 def test_misuse_is_one_line(learner_file, tmp_path, capsys, monkeypatch):

@@ -16,11 +16,11 @@ def ask(serving, learner_file):
         yield ask
 
 
-def refused(found, status=422):
-    assert found[0] == status, found
-    assert set(found[1]) == {"detail"}
-    assert "\n" not in found[1]["detail"]
-    return found[1]["detail"]
+def refused(reply, status=422):
+    assert reply[0] == status, reply
+    assert set(reply[1]) == {"detail"}
+    assert "\n" not in reply[1]["detail"]
+    return reply[1]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_number_that_is_none(ask, value):
         (b"\xff", 400, "utf-8"),
         (b"[" * 4000, 400, "too many brackets"),
         (b"[]", 400, "must hold a JSON object"),
-        (b'{"tasks": {"ann": {}, "ann": {}}}', 400, "'ann' stands there twice"),
+        (b'{"tasks": {"ann": {}, "ann": {}}}', 400, "'ann' appears twice"),
         (rb'{"tasks": {"\ud800": {}}}', 400, "half of a character"),
         (rb'{"tasks": {"a\u0000b": {}}}', 422, "an id must not hold the sign NUL, got 'a\\x00b'"),
         (b'{"tasks": {"": {}}}', 422, "an id has 1 to 500 signs, got 0"),
@@ -100,7 +100,7 @@ def test_unknown_ids_are_named(ask):
     wanted = "'bob', 'cem' have no context to predict by; adapt first"
     tasks = {name: {"x": [[1, 2]]} for name in ("ann", "bob", "cem")}
     assert refused(ask.predict(tasks)) == wanted
-    assert refused(ask.adapt({"bob": GOOD}, mode="continue")) == "'bob' has no context to go on from; adapt first"
+    assert refused(ask.adapt({"bob": GOOD}, mode="continue")) == "'bob' has no context to continue from; adapt first"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_unknown_ids_are_named(ask):
         ("GET", "/tasks/ann/nearest?k=x", 422, "k: Input should be a valid integer"),
         ("GET", "/tasks/%FF", 422, "an id in a URL must be UTF-8, got '%FF'"),
         ("GET", "/tasks/a%00b", 422, "an id must not hold the sign NUL"),
-        ("GET", "/tasks/", 404, "Not Found: 'GET /tasks/'; /docs lists what there is"),
+        ("GET", "/tasks/", 404, "Not Found: 'GET /tasks/'; /docs lists all routes"),
         ("GET", "/tasks/a/b", 404, "Not Found"),
         ("PUT", "/tasks/a", 405, "Method Not Allowed"),
         ("GET", "/adapt", 405, "Method Not Allowed: 'GET /adapt'"),

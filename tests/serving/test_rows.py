@@ -28,11 +28,11 @@ def ask(serving, table_models):
 
 
 def test_rows_are_adapted_to_and_predicted_as_by_the_commands(ask, table_models, tmp_path):
-    status, found = ask("POST", "/adapt", {"rows": ROWS})
+    status, answer = ask("POST", "/adapt", {"rows": ROWS})
     assert status == 200
-    assert set(found["tasks"]) == {"ann", "bob", "7"}
-    assert found["rows_without_target"] == 1
-    assert found["unknown_categories"] == {"kind": 1}
+    assert set(answer["tasks"]) == {"ann", "bob", "7"}
+    assert answer["rows_without_target"] == 1
+    assert answer["unknown_categories"] == {"kind": 1}
     status, predicted = ask("POST", "/predict", {"rows": queries()})
     assert status == 200
 
@@ -48,7 +48,7 @@ def test_rows_are_adapted_to_and_predicted_as_by_the_commands(ask, table_models,
     assert [row["prediction"]["y"] for row in predicted["rows"]] == pytest.approx(wanted, rel=1e-5)
     names, adapted, _ = load_table_model(model).adapt(read_table(table))
     for name, context in zip(names, adapted.context.tolist(), strict=True):
-        assert found["tasks"][name]["context"] == pytest.approx(context, rel=1e-4, abs=1e-6)
+        assert answer["tasks"][name]["context"] == pytest.approx(context, rel=1e-4, abs=1e-6)
 
 
 def write_rows(path):
@@ -62,14 +62,14 @@ def write_rows(path):
 def test_intervals_are_those_of_the_commands(ask, table_models, tmp_path):
     assert ask("GET", "/model")[1]["intervals"] is True
     ask("POST", "/adapt", {"rows": ROWS})
-    status, found = ask("POST", "/predict", {"rows": queries(), "interval": 0.8})
+    status, answer = ask("POST", "/predict", {"rows": queries(), "interval": 0.8})
     assert status == 200
     model, table, out = str(table_models / "number.cavia"), write_rows(tmp_path / "rows.csv"), tmp_path / "out.csv"
     store = str(tmp_path / "contexts")
     assert main(["predict", model, table, "--contexts", store, "--interval", "0.8", "--out", str(out)]) == 0
     with out.open() as file:
         wanted = [(float(row["low"]), float(row["high"])) for row in csv.DictReader(file)]
-    assert [tuple(row["interval"]["y"]) for row in found["rows"]] == [pytest.approx(ends, rel=1e-4) for ends in wanted]
+    assert [tuple(row["interval"]["y"]) for row in answer["rows"]] == [pytest.approx(ends, rel=1e-4) for ends in wanted]
     for level in (0, 1, "0.9", True, 0.9999):
         assert ask("POST", "/predict", {"rows": queries(), "interval": level})[0] == 422
     assert "interval" not in ask("POST", "/predict", {"rows": queries(), "interval": None})[1]["rows"][0]
@@ -79,10 +79,10 @@ def test_classes_have_probabilities(serving, table_models):
     rows = [{**row, "y": "high" if i % 2 else "low"} for i, row in enumerate(ROWS)]
     with serving(table_models / "class.cavia") as ask:
         assert ask("POST", "/adapt", {"rows": rows})[0] == 200
-        _, found = ask("POST", "/predict", {"rows": queries()})
+        _, answer = ask("POST", "/predict", {"rows": queries()})
         assert "intervals are for numbers" in ask("POST", "/predict", {"rows": queries(), "interval": 0.9})[1]["detail"]
         about = ask("GET", "/model")[1]
-    for row in found["rows"]:
+    for row in answer["rows"]:
         shares = row["probabilities"]
         assert set(shares) == {"high", "low"}
         assert sum(shares.values()) == pytest.approx(1)
@@ -116,20 +116,20 @@ def with_cell(name, value, row=1):
     ],
 )
 def test_wrong_rows_are_named(ask, rows, said):
-    status, found = ask("POST", "/adapt", {"rows": rows})
-    assert (status, said in found["detail"]) == (422, True), found
+    status, answer = ask("POST", "/adapt", {"rows": rows})
+    assert (status, said in answer["detail"]) == (422, True), answer
 
 
 def test_a_not_a_number_in_a_row_is_a_missing_value_or_named(ask):
     body = b'{"rows": [{"user_id": "ann", "age": Infinity, "kind": "home", "y": 1}]}'
-    status, found = ask("POST", "/adapt", body)
+    status, answer = ask("POST", "/adapt", body)
     assert status == 422
-    assert "column 'age'" in found["detail"]
+    assert "column 'age'" in answer["detail"]
 
 
 def test_tasks_are_not_rows(ask):
     said = ask.adapt({"ann": {"x": [[1]], "y": [[1]]}})
     assert said == (422, {"detail": 'this model was trained on a table: send "rows", not "tasks"'})
-    status, found = ask("POST", "/predict", {"rows": queries()[:1]})
-    assert (status, found["detail"]) == (422, "'ann' has no context to predict by; adapt first")
+    status, answer = ask("POST", "/predict", {"rows": queries()[:1]})
+    assert (status, answer["detail"]) == (422, "'ann' has no context to predict by; adapt first")
     assert ask("POST", "/predict", {"rows": queries(), "unknown": "start"})[0] == 200

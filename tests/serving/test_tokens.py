@@ -19,10 +19,10 @@ def ask(serving, learner_file):
 @pytest.mark.parametrize("path", ["/model", "/metrics", "/tasks/ann", "/tasks/ann/nearest", "/no/such/path"])
 @pytest.mark.parametrize("header", [{}, {"authorization": TOKEN}, {"authorization": f"Bearer {TOKEN[:-1]}"}])
 def test_without_the_token_nothing_is_told(ask, path, header):
-    found = ask.client.get(path, headers=header)
-    assert found.status_code == 401
-    assert found.json() == {"detail": "the token is missing or wrong; send it as Authorization: Bearer …"}
-    assert found.headers["www-authenticate"] == "Bearer"
+    response = ask.client.get(path, headers=header)
+    assert response.status_code == 401
+    assert response.json() == {"detail": "the token is missing or wrong; send it as Authorization: Bearer …"}
+    assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_with_the_token(ask):
@@ -78,8 +78,8 @@ def test_a_token_is_one_long_word(tmp_path, text):
 def test_a_token_file_that_is_not_there(tmp_path):
     with pytest.raises(cavia.CaviaError, match=r"cannot read --token-file .*No such file or directory; make one: "):
         read_token(tmp_path / "token")
-    with pytest.raises(cavia.CaviaError, match="it is no file"):
+    with pytest.raises(cavia.CaviaError, match="it is not a file"):
         read_token(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(cavia.CaviaError, match="it is no file"):
+    with pytest.raises(cavia.CaviaError, match="it is not a file"):
         read_token(tmp_path / "pipe")

@@ -82,10 +82,10 @@ def test_the_store_behaves_like_a_dictionary(places, kind, actions, strings):
                 with pytest.raises(cavia.CaviaError, match="are not in"):
                     store.delete(ids)
             else:
-                found = {}
+                stored = {}
                 for part, contexts in store.batches(3):
-                    found.update(zip(part, contexts[:, 1].tolist(), strict=True))
-                assert found == expected
+                    stored.update(zip(part, contexts[:, 1].tolist(), strict=True))
+                assert stored == expected
             assert len(store) == len(expected)
             assert set(store.ids) == set(expected)
         assert (
@@ -168,12 +168,12 @@ def test_nearest_is_exact_over_many_blocks(store, monkeypatch, strings):
     store.put(ids, contexts)
     queries = 100 + torch.randn(20, 6)
     expected = torch.cdist(queries.double(), contexts.double(), compute_mode="donot_use_mm_for_euclid_dist").sort(1)
-    for place, found in enumerate(store.nearest(queries, 9)):
-        assert [one for one, _ in found] == [ids[index] for index in expected.indices[place, :9]]
-        assert [distance for _, distance in found] == pytest.approx(expected.values[place, :9].tolist())
-    for asked, found in zip(ids[:20], store.nearest(ids[:20], 3), strict=True):
-        assert len(found) == 3
-        assert asked not in [one for one, _ in found]
+    for place, neighbours in enumerate(store.nearest(queries, 9)):
+        assert [one for one, _ in neighbours] == [ids[index] for index in expected.indices[place, :9]]
+        assert [distance for _, distance in neighbours] == pytest.approx(expected.values[place, :9].tolist())
+    for asked, neighbours in zip(ids[:20], store.nearest(ids[:20], 3), strict=True):
+        assert len(neighbours) == 3
+        assert asked not in [one for one, _ in neighbours]
     assert len(store.nearest(queries[:1], 1000)[0]) == 500
     assert len(store.nearest(ids[:1], 1000)[0]) == 499
 
@@ -224,9 +224,9 @@ def test_export_holds_everything(store, tmp_path, ids, dtype):
     store.export(tmp_path / "out" / "tasks.parquet")
     table = parquet.read_table(tmp_path / "out" / "tasks.parquet")
     assert table.schema.metadata[b"cavia_model_version"].decode() == VERSION
-    found = dict(zip(table["id"].to_pylist(), table["context"].to_pylist(), strict=True))
-    assert list(found) == store.ids
-    assert torch.equal(torch.tensor([found[one] for one in ids]), contexts.float())
+    exported = dict(zip(table["id"].to_pylist(), table["context"].to_pylist(), strict=True))
+    assert list(exported) == store.ids
+    assert torch.equal(torch.tensor([exported[one] for one in ids]), contexts.float())
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["tasks.parquet"]
 
 

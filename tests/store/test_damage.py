@@ -48,12 +48,12 @@ def test_a_changed_byte_never_gives_another_context(kind, seed, tmp_path):
         path.write_bytes(mutated(content, chance))
         try:
             with cavia.ContextStore(path) as store:
-                found = dict(zip(ids, store.get(ids).context.tolist(), strict=True))
+                stored = dict(zip(ids, store.get(ids).context.tolist(), strict=True))
                 for part, some in store.batches():
-                    found |= dict(zip(part, some.tolist(), strict=True))
+                    stored |= dict(zip(part, some.tolist(), strict=True))
                 assert store.version == VERSION
                 assert store.ids == ids
-                assert found == truth
+                assert stored == truth
         except cavia.CaviaError as error:
             refused += "\n" not in str(error)
     assert refused > 10
@@ -157,10 +157,10 @@ def test_nearest_in_float64_at_any_scale(scale, tmp_path):
     expected = torch.cdist(contexts, contexts, compute_mode="donot_use_mm_for_euclid_dist")
     with cavia.ContextStore(tmp_path / "store", VERSION) as store:
         store.put(range(50), contexts * scale)
-        for place, found in enumerate(store.nearest(range(50), 4)):
+        for place, neighbours in enumerate(store.nearest(range(50), 4)):
             order = expected[place].argsort()[1:5].tolist()
-            assert [one for one, _ in found] == order
-            assert [distance / scale for _, distance in found] == pytest.approx(expected[place, order].tolist())
+            assert [one for one, _ in neighbours] == order
+            assert [distance / scale for _, distance in neighbours] == pytest.approx(expected[place, order].tolist())
 
 
 def test_nearest_in_float64_has_all_its_digits(tmp_path):

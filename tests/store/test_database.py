@@ -43,15 +43,15 @@ WRITER = f"""
 
 def whole_batches(store, writer=0):
     """The numbers of a writer's batches, each of which must be there as a whole, with the right contexts."""
-    found = {}
+    sizes = {}
     for ids, contexts in store.batches():
         for one, context in zip(ids, contexts, strict=True):
             number, batch, _ = map(int, one.split())
             assert (context == batch).all()
             if number == writer:
-                found[batch] = found.get(batch, 0) + 1
-    assert set(found.values()) <= {BATCH}
-    return set(found)
+                sizes[batch] = sizes.get(batch, 0) + 1
+    assert set(sizes.values()) <= {BATCH}
+    return set(sizes)
 
 
 def check_integrity(path):

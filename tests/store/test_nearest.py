@@ -26,10 +26,10 @@ def test_a_second_search_reads_nothing_but_the_winners(tmp_path, monkeypatch, dt
         store.put(range(300), contexts)
         store.nearest([0])
         monkeypatch.setattr("cavia.store.contexts.ContextStore._scan", refuse)
-        for place, found in enumerate(store.nearest(range(300), 5)):
+        for place, neighbours in enumerate(store.nearest(range(300), 5)):
             expected, apart = truth(contexts, contexts[place], 6)
-            assert {one for one, _ in found} == set(expected) - {place}
-            assert [distance for _, distance in found] == pytest.approx(apart[1:])
+            assert {one for one, _ in neighbours} == set(expected) - {place}
+            assert [distance for _, distance in neighbours] == pytest.approx(apart[1:])
 
 
 @pytest.mark.parametrize("kind", ["file", "server", "pgvector"])
@@ -60,10 +60,10 @@ def test_float32_at_any_scale_and_with_outliers(places, kind, scale):
     contexts[7] *= 1e6
     with cavia.ContextStore(places(kind), VERSION) as store:
         store.put(range(60), contexts)
-        for place, found in enumerate(store.nearest(range(60), 4)):
+        for place, neighbours in enumerate(store.nearest(range(60), 4)):
             expected, apart = truth(contexts / scale, contexts[place] / scale, 5)
-            assert {one for one, _ in found} == set(expected) - {place}
-            assert [distance / scale for _, distance in found] == pytest.approx(apart[1:], rel=1e-5)
+            assert {one for one, _ in neighbours} == set(expected) - {place}
+            assert [distance / scale for _, distance in neighbours] == pytest.approx(apart[1:], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["file", "pgvector"])
@@ -98,6 +98,6 @@ def test_pgvector_compares_where_it_is_there(places, monkeypatch):
         store.put(["task 3"], contexts[3:4] + 1)
         contexts[3] += 1
         expected, apart = truth(contexts, contexts[3], 5)
-        found = store.nearest(contexts[3:4], 5)[0]
-        assert [one for one, _ in found] == [f"task {place}" for place in expected]
-        assert [distance for _, distance in found] == pytest.approx(apart)
+        neighbours = store.nearest(contexts[3:4], 5)[0]
+        assert [one for one, _ in neighbours] == [f"task {place}" for place in expected]
+        assert [distance for _, distance in neighbours] == pytest.approx(apart)

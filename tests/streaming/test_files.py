@@ -21,14 +21,14 @@ NAMES = ["a"] * 3 + ["b"] + ["c"] * 9 + ["d"] * 2 + ["e"]
 @pytest.mark.parametrize("of_a_part", [1, 3, 5, 100])
 def test_each_task_is_whole_and_there_once(tmp_path, rows, of_a_part):
     write(tmp_path / "one.parquet", NAMES, rows)
-    found = []
+    tables = []
     for part in find_parts(data_files(str(tmp_path)), "task", of_a_part):
         for table in chunks(part, "task"):
-            found.append(table.to_pydict())
-    for table in found:
+            tables.append(table.to_pydict())
+    for table in tables:
         for name in set(table["task"]):
             assert table["task"].count(name) == NAMES.count(name)
-    assert [x for table in found for x in table["x"]] == list(range(len(NAMES)))
+    assert [x for table in tables for x in table["x"]] == list(range(len(NAMES)))
 
 
 def test_parts_are_row_groups_of_files(tmp_path):

@@ -83,9 +83,9 @@ def test_a_table_in_a_folder_is_as_the_table_at_once(tmp_path, table_model, caps
         torch.testing.assert_close(streamed.get(whole.ids).context, whole.get(whole.ids).context)
     order = ["predict", model, str(tmp_path / "data"), "--contexts", store, "--out", str(tmp_path / "out")]
     assert main(order) == main(order) == 0
-    found = parquet.read_table(tmp_path / "out")
-    assert found.column("x").to_pylist() == table.column("x").to_pylist()
-    assert len(found.column("prediction")) == 45
+    written = parquet.read_table(tmp_path / "out")
+    assert written.column("x").to_pylist() == table.column("x").to_pylist()
+    assert len(written.column("prediction")) == 45
     assert main([*order, "--unknown", "start"]) == 2
     assert "holds predictions of another model" in capsys.readouterr().err
 
@@ -99,8 +99,8 @@ def test_intervals_are_for_models_of_tables(tmp_path, learner, table_model, caps
         order = ["predict", *files, "--contexts", store, "--out", str(tmp_path / f"{model} out"), "--interval", "0.9"]
         assert main(order) == code
     assert "intervals are for models by `cavia fit`" in capsys.readouterr().err
-    found = parquet.read_table(tmp_path / "table out").to_pydict()
-    assert all(low <= high for low, high in zip(found["low"], found["high"], strict=True))
+    written = parquet.read_table(tmp_path / "table out").to_pydict()
+    assert all(low <= high for low, high in zip(written["low"], written["high"], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_tasks_without_a_context(tmp_path, learner, unknown, capsys):
     if unknown == "refuse":
         assert "2 of 2 tasks have no context: 3" in capsys.readouterr().err
     else:
-        found = torch.tensor(parquet.read_table(tmp_path / "out").column("prediction").to_pylist())
-        torch.testing.assert_close(found[4:], learner.predict(x[4:], learner.start(1)))
+        written = torch.tensor(parquet.read_table(tmp_path / "out").column("prediction").to_pylist())
+        torch.testing.assert_close(written[4:], learner.predict(x[4:], learner.start(1)))
 
 
 MEASURE = """if True:

@@ -51,7 +51,7 @@ def test_a_type_is_that_of_all_cells(cells, kind):
             ["1.5"] * 3 + ["1.5x"],
             r"row 3 \(counting from 0\), column 'x': '1.5x' is not a number, but 3 of 4 values are",
         ),
-        (["a", "b", "3"], r"row 2 .*: '3' is not text, but 2 of 3 values are text; mend it, or make the column a cat"),
+        (["a", "b", "3"], r"row 2 .*: '3' is not text, but 2 of 3 values are text; fix it, or make the column a cat"),
         (["2024-01-01", "2024-01-02", "2024-02-31"], "row 2 .*: '2024-02-31' looks like a date, but is not written"),
         (["2024-01-01", "2024-01-02", "soon"], "row 2 .*: 'soon' is not a date, but 2 of 3 values are dates"),
         (["1,5", "2,5"], r"row 0 .*: '1,5' looks like a number, .* like 1234.5, or .* with category=\['x'\]"),
@@ -223,7 +223,7 @@ def test_na_is_a_name_but_no_number():
 
 def test_the_table_itself_is_checked():
     for source, message in (
-        ({1: [1], "1": [2]}, "'1' stands twice"),
+        ({1: [1], "1": [2]}, "'1' appears twice"),
         ({"x": [1], "y": [1, 2]}, "of one length"),
         ({"x": [[1, 2], [3, 4]]}, "column 'x' must have one axis"),
         (3, "a table is a file, a data frame, a mapping of columns or a list of rows, got int"),
@@ -231,7 +231,7 @@ def test_the_table_itself_is_checked():
         with pytest.raises(cavia.CaviaError, match=message):
             read_table(source)
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(cavia.CaviaError, match="'a' stands twice"):
+    with pytest.raises(cavia.CaviaError, match="'a' appears twice"):
         read_table(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
 
 

@@ -33,16 +33,16 @@ def test_numbers_are_compared_with_all_methods():
     pytest.importorskip("sklearn")
     table = groups_of(40)
     family = cavia.Tasks.from_table(table | {"z": -table["y"]}, "user", ["y", "z"], support=4)
-    found, left_out = compare(train_table(family, **QUICK | {"context": 4})[0], family)
-    by_name = {one.method: one for one in found if one.target == "y"}
+    compared, left_out = compare(train_table(family, **QUICK | {"context": 4})[0], family)
+    by_name = {one.method: one for one in compared if one.target == "y"}
     assert len(by_name) == 8
-    assert len(found) == 16
+    assert len(compared) == 16
     assert not left_out
     assert by_name["CAVIA"].score == pytest.approx(by_name["mixed model, slopes"].score, rel=0.1)
     assert by_name["CAVIA"].score < 0.5 * by_name["mixed model, intercept"].score < by_name["mean of all"].score
-    again = {one.method: one for one in found if one.target == "z"}
+    again = {one.method: one for one in compared if one.target == "z"}
     assert again["mean of all"].score == pytest.approx(by_name["mean of all"].score, rel=1e-3)
-    text = as_text(found, left_out, 6)
+    text = as_text(compared, left_out, 6)
     assert text.count("\n* ") == 2  # the best of each target
 
 
@@ -50,10 +50,10 @@ def test_numbers_are_compared_with_all_methods():
 def test_classes_are_compared_and_what_does_not_apply_is_named():
     pytest.importorskip("sklearn")
     family = cavia.Tasks.from_table(classes_of(40), "user", "y", support=4)
-    found, left_out = compare(train_table(family, **QUICK)[0], family)
-    assert next(one.method for one in found) == "CAVIA"
-    assert len(found) == 5
-    assert all(0 < one.score < 2 and 0 <= one.accuracy <= 1 for one in found)
+    compared, left_out = compare(train_table(family, **QUICK)[0], family)
+    assert next(one.method for one in compared) == "CAVIA"
+    assert len(compared) == 5
+    assert all(0 < one.score < 2 and 0 <= one.accuracy <= 1 for one in compared)
     assert left_out == ["left out: ridge regression and the mixed model, which are for numbers"]
 
 
@@ -62,15 +62,15 @@ def test_a_search_tries_the_defaults_first_and_goes_on(tmp_path):
     pytest.importorskip("optuna")
     family = cavia.Tasks.from_table(groups_of(20), "user", "y", support=4)
     lines = []
-    found = search_table(family, 2, most_iterations=2, path=tmp_path / "search", tell=lines.append)
-    assert found.trials == 2
+    search = search_table(family, 2, most_iterations=2, path=tmp_path / "search", tell=lines.append)
+    assert search.trials == 2
     assert len(lines) == 2
-    assert found.loss <= found.default
+    assert search.loss <= search.default
     assert "--method posterior --hidden 64,64 --context 8" in lines[0]
     more = search_table(family, 3, most_iterations=2, path=tmp_path / "search", tell=lines.append)
     assert more.trials == 3
     assert len(lines) == 3
-    assert more.default == found.default
+    assert more.default == search.default
     torch.manual_seed(1)
     again = train_table(family, **more.settings, progress=False)[0]
     assert again.learner.model.hidden == more.settings["hidden"]

@@ -79,9 +79,9 @@ def test_new_groups_are_adapted_to(regressor):
 
 
 def test_unknown_groups_start_where_the_learner_does(regressor):
-    found = regressor.set_params(unknown="start").predict(NEW_X)
+    predicted = regressor.set_params(unknown="start").predict(NEW_X)
     regressor.adapt(NEW_X, NEW_Y, steps=0)
-    assert (regressor.predict(NEW_X) == found).all()
+    assert (regressor.predict(NEW_X) == predicted).all()
 
 
 def test_update_goes_on_from_the_context(regressor):
@@ -92,7 +92,7 @@ def test_update_goes_on_from_the_context(regressor):
     regressor.adapt(NEW_X[first], NEW_Y[first]).update(NEW_X[~first], NEW_Y[~first])
     twice.adapt(NEW_X, NEW_Y)
     assert torch.allclose(regressor.contexts_["ann"], twice.contexts_["ann"], rtol=1e-4, atol=1e-6)
-    with pytest.raises(cavia.CaviaError, match=r"1 of 1 groups have no context to go on from: 'cem'; use adapt"):
+    with pytest.raises(cavia.CaviaError, match=r"1 of 1 groups have no context to continue from: 'cem'; use adapt"):
         regressor.update(NEW_X[:3].assign(user="cem"), NEW_Y[:3])
 
 
@@ -166,8 +166,8 @@ def test_scikit_learn_is_imported_at_first_use_and_named_if_it_is_not_there():
             ContextRegressor("user")
         except cavia.CaviaError as error:
             print(error)"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia-torch[sklearn]'\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia-torch[sklearn]'\n"
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
@@ -205,10 +205,10 @@ def test_several_targets():
 def test_rows_without_a_target_are_left_out(regressor):
     gaps = NEW_Y.where(NEW_Y.index % 8 > 2)
     regressor.adapt(NEW_X, gaps)
-    found = regressor.contexts_["ann"]
+    actual = regressor.contexts_["ann"]
     rest = gaps.notna()
     regressor.adapt(NEW_X[rest], NEW_Y[rest])
-    assert torch.allclose(found, regressor.contexts_["ann"])
+    assert torch.allclose(actual, regressor.contexts_["ann"])
     assert regressor.score(NEW_X, gaps) == regressor.score(NEW_X[rest], NEW_Y[rest])
 
 
@@ -221,11 +221,11 @@ def test_an_array_names_its_group_by_number():
 
 
 def test_few_shot_score_is_adapting_and_scoring(regressor):
-    found = cavia.few_shot_score(regressor, NEW_X, NEW_Y, known=5, order="ordered")
+    score = cavia.few_shot_score(regressor, NEW_X, NEW_Y, known=5, order="ordered")
     assert "ann" not in regressor.contexts_
     first = NEW_X.groupby("user").cumcount() < 5
     regressor.adapt(NEW_X[first], NEW_Y[first])
-    assert found == pytest.approx(regressor.score(NEW_X[~first], NEW_Y[~first]), abs=1e-6)
+    assert score == pytest.approx(regressor.score(NEW_X[~first], NEW_Y[~first]), abs=1e-6)
 
 
 def test_few_shot_score_draws_by_its_seed(fitted):

@@ -32,13 +32,13 @@ def groups_of(tasks=40, rows=12, noise=0.1, seed=0):
 def test_one_step_is_ridge_regression_on_the_effects():
     learner, generator = learner_of(), torch.Generator().manual_seed(1)
     x, y = (torch.randn(4, 6, width, generator=generator) for width in (2, 1))
-    found = learner.adapt(x, y).context[:, :3]
+    contexts = learner.adapt(x, y).context[:, :3]
     with torch.no_grad():
         basis = learner.model.stem(x)[:, :, 0].double().numpy()
     for task in range(4):
         J, left = basis[task, :, 1:], y[task, :, 0].numpy() - basis[task, :, 0]
         wanted = np.linalg.solve(J.T @ J + 0.3**2 * np.eye(3), J.T @ left)
-        np.testing.assert_allclose(found[task].numpy(), wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(contexts[task].numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -80,10 +80,10 @@ def test_deviation_falls_with_known_rows_and_rises_away_from_them():
 
 def test_expectation_maximisation_finds_the_variances():
     family = cavia.Tasks.from_table(groups_of(tasks=300), "user", "y", splits=(1.0, 0.0, 0.0))
-    found = fit_mixed(*_one_target(family))
+    mixed = fit_mixed(*_one_target(family))
     unit = family.encoding.target.scale
-    np.testing.assert_allclose(np.diag(found.spread) * unit**2, [4, 1], rtol=0.25)
-    assert found.noise * unit**2 == pytest.approx(0.01, rel=0.1)
+    np.testing.assert_allclose(np.diag(mixed.spread) * unit**2, [4, 1], rtol=0.25)
+    assert mixed.noise * unit**2 == pytest.approx(0.01, rel=0.1)
 
 
 def test_training_starts_at_the_mixed_model():

@@ -152,7 +152,7 @@ def test_an_encoding_survives_json_and_meets_new_categories():
     assert encoding.decode(torch.tensor([[0.0, 1.0]])) == {"y": ["yes"]}
     with pytest.raises(cavia.CaviaError, match=r"row 0 \(counting from 0\), column 'n': 'many' is not a number"):
         encoding.encode_inputs(read_table({"c": ["x"], "n": ["many"]}))
-    with pytest.raises(cavia.CaviaError, match="column 'y': 'perhaps' is no class that training had: 'no', 'yes'"):
+    with pytest.raises(cavia.CaviaError, match="'perhaps' is not a class of the training tasks: 'no', 'yes'"):
         encoding.encode_targets(read_table({"y": ["perhaps"]}))
     with pytest.raises(cavia.CaviaError, match="has no column 'n'; it has 'c'"):
         encoding.encode_inputs(read_table({"c": ["x"]}))
@@ -187,7 +187,7 @@ def test_data_frames_arrow_tables_and_parquet_files_are_the_same(tmp_path):
         ("none.csv", None, "there is no file"),
         ("empty.csv", "", "is empty; its first line must name the columns"),
         ("ragged.csv", "a,b\n1\n", "line 2: 1 values, but the header names 2 columns"),
-        ("twice.csv", "a,a\n1,2\n", "every column needs a name of its own; 'a' stands twice"),
+        ("twice.csv", "a,a\n1,2\n", "every column needs a name of its own; 'a' appears twice"),
         ("table.xls", "a", "tables are .csv, .tsv or .parquet"),
         ("broken.parquet", "a", "is not a Parquet file"),
         ("gap.csv", "user,x,y\na,1,1\n,2,2\n", "line 3, column 'user': no value"),

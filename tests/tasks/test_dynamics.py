@@ -38,8 +38,8 @@ def test_trajectories_are_those_of_an_independent_integrator(kind):
             (0, times[-1]), batch.query_x["state"][task, trajectory, 0].double().numpy(), "DOP853", times,
             rtol=1e-10, atol=1e-10,
         )  # fmt: skip
-        found = batch.query_y[task, trajectory, 0].double()
-        torch.testing.assert_close(found, torch.from_numpy(solved.y.T), atol=1e-5, rtol=1e-5)
+        actual = batch.query_y[task, trajectory, 0].double()
+        torch.testing.assert_close(actual, torch.from_numpy(solved.y.T), atol=1e-5, rtol=1e-5)
 
 
 def test_initial_states_are_those_of_coda():

@@ -39,10 +39,12 @@ def sine(tmp_path):
 
 def test_a_model_is_opened_by_its_folder_or_its_file(sine, tmp_path):
     for path in (sine, sine / "model.cavia"):
-        found = open_trained(path, tmp_path)
-        assert type(found.family) is cavia.Sine
-        assert (found.support, found.query) == ([5, 7], 8)
-        assert torch.equal(found.learner.model.state_dict()["layers.0.weight"], load_model(path).model.layers[0].weight)
+        opened = open_trained(path, tmp_path)
+        assert type(opened.family) is cavia.Sine
+        assert (opened.support, opened.query) == ([5, 7], 8)
+        assert torch.equal(
+            opened.learner.model.state_dict()["layers.0.weight"], load_model(path).model.layers[0].weight
+        )
         assert not is_policy(path)
 
 
@@ -54,9 +56,9 @@ def test_pictures_are_found_again(kind, tmp_path):
     else:
         family = cavia.Episodes(GLYPHS, 2, 1, 2, channels=1, rotations=True, invert=True)
         model, loss, sizes = cavia.ConvNet(ways=2, filters=2, image=28, channels=1, context=2), "cross_entropy", {}
-    found = open_trained(trained(tmp_path / "run", model, family, loss, **sizes), tmp_path)
-    assert found.family.settings == family.settings
-    assert type(found.family).__name__ == kind
+    opened = open_trained(trained(tmp_path / "run", model, family, loss, **sizes), tmp_path)
+    assert opened.family.settings == family.settings
+    assert type(opened.family).__name__ == kind
 
 
 def test_tasks_of_no_known_kind_are_one_line(sine, tmp_path):

@@ -41,8 +41,8 @@ def weights(learner):
 
 
 def lines(folder):
-    found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+    records = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in records]
 
 
 def assert_same(a, b):

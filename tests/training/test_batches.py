@@ -20,12 +20,12 @@ def settings(tasks=3, support=4, query=5):
 
 def drawn(batches, count):
     """The next so many batches."""
-    found = []
+    parts = []
     for _ in range(count):
         block, place = batches.following()
-        found.append(block[place])
+        parts.append(block[place])
         batches.used += 1
-    return found
+    return parts
 
 
 def same(a, b):
@@ -44,8 +44,8 @@ def test_batches_are_the_parts_of_what_is_drawn_at_once():
     for start in (0, 4):
         whole = cavia.Sine().sample(4 * 3, 4, 5, generator)
         expected = list(whole.split(3))
-        found = drawn(new(4), 8)[start : start + 4]
-        for a, b in zip(found, expected, strict=True):
+        actual = drawn(new(4), 8)[start : start + 4]
+        for a, b in zip(actual, expected, strict=True):
             same(a, b)
 
 

@@ -164,7 +164,7 @@ def padded(tasks: int, points: int) -> cavia.TaskBatch:
 @pytest.mark.parametrize("learner", [cavia.MAML, cavia.ANIL, cavia.CaviaMAML, cavia.MetaSGD])
 def test_steps_that_adapt_weights_equal_eager_ones(learner):
     batches = [cavia.Sine().sample(4, 6, 7, torch.Generator().manual_seed(seed)) for seed in range(2)]
-    found = []
+    results = []
     for compiled in (False, True):
         torch.manual_seed(0)
         one = learner(cavia.MLP(1, 1, hidden=(20, 18), context=2), "mse", inner_steps=2).double()
@@ -172,8 +172,8 @@ def test_steps_that_adapt_weights_equal_eager_ones(learner):
         for batch in batches:
             points = (batch.support_x, batch.support_y, batch.query_x, batch.query_y)
             step(cavia.TaskBatch(*(part.double() for part in points)))
-        found.append(torch.nn.utils.parameters_to_vector(one.parameters()))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+        results.append(torch.nn.utils.parameters_to_vector(one.parameters()))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -218,8 +218,8 @@ def test_metric_learners_compile(method):
     x, y = torch.randn(4, 6, 2), torch.tensor([0, 1, 2, 2, 1, 2]).expand(4, 6)
     batch = cavia.TaskBatch(x, y, x + 0.1, y)
     # Gradients, not weights: ProtoNets' last bias has none but rounding, which Adam would make a whole step of.
-    found = [MetaStep(learner, lr=0.01, compiled=compiled)._gradient(batch)[0] for compiled in (True, False)]
-    torch.testing.assert_close(*found)
+    actual = [MetaStep(learner, lr=0.01, compiled=compiled)._gradient(batch)[0] for compiled in (True, False)]
+    torch.testing.assert_close(*actual)
 
 
 def test_a_failed_trace_leaves_the_step_as_it_was():

@@ -57,16 +57,16 @@ def test_the_learner_ends_with_the_model_that_validated_best():
 
     train(other, 60, lr=0.3, progress=note)
     assert result.best_score <= min(scores)
-    found = cavia.evaluate(learner, cavia.Sine(), tasks=20, query=10, split="val").mean[1]
-    assert found.item() == pytest.approx(result.best_score)
+    scored = cavia.evaluate(learner, cavia.Sine(), tasks=20, query=10, split="val").mean[1]
+    assert scored.item() == pytest.approx(result.best_score)
 
 
 def test_metrics_have_a_line_at_each_interval(tmp_path):
     train(make(), 25, tmp_path)
-    found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["iteration"] for line in found] == [10, 20, 25]
-    assert all({"loss", "validation", "seconds", "lr"} <= line.keys() for line in found)
-    assert sorted(line["seconds"] for line in found) == [line["seconds"] for line in found]
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in records] == [10, 20, 25]
+    assert all({"loss", "validation", "seconds", "lr"} <= line.keys() for line in records)
+    assert sorted(line["seconds"] for line in records) == [line["seconds"] for line in records]
 
 
 def test_several_numbers_of_support_points_are_drawn_in_turn():
@@ -193,9 +193,9 @@ def test_convolutions_are_not_compiled_by_themselves(monkeypatch):
 
 def test_plain_lines_without_a_terminal(capsys):
     train(make(), 20, progress=True)
-    found = capsys.readouterr().err.splitlines()
-    assert 1 <= len(found) <= 12
-    assert found[-1].startswith("CAVIA on Sine: iteration 20/20  loss ")
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 <= len(lines) <= 12
+    assert lines[-1].startswith("CAVIA on Sine: iteration 20/20  loss ")
 
 
 def test_tensorboard_events_are_written(tmp_path):

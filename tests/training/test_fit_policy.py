@@ -31,12 +31,12 @@ def hears_ctrl_c():
 def test_metrics_tell_returns_kl_step_and_entropy(tmp_path):
     shown = []
     ended = train(make(), 4, tmp_path, progress=shown.append)
-    found = lines(tmp_path)
-    assert [line["iteration"] for line in found] == [1, 2, 3, 4]
-    for line in found:
+    records = lines(tmp_path)
+    assert [line["iteration"] for line in records] == [1, 2, 3, 4]
+    for line in records:
         assert {"return_before", "return_after", "kl", "share", "entropy", "gain"} <= line.keys()
-    assert [line["iteration"] for line in found if "validation" in line] == [3, 4]
-    assert ended.best_score == max(line["validation"] for line in found if "validation" in line)
+    assert [line["iteration"] for line in records if "validation" in line] == [3, 4]
+    assert ended.best_score == max(line["validation"] for line in records if "validation" in line)
     assert "return " in str(shown[-1])
     assert "entropy" in str(shown[-1])
     config = json.loads((tmp_path / "config.json").read_text())

@@ -45,16 +45,18 @@ def test_a_run_goes_on_with_its_kernel_to_the_bit(tmp_path, family, kernel):
 
 
 def test_both_kernels_train_alike_but_for_rounding(tmp_path, family):
-    found = {}
+    by_kernel = {}
     for kernel in ("fused", "plain"):
         learner = make()
         with using(kernel):
             train(learner, family, 6, tmp_path / kernel)
-        found[kernel] = weights(learner)
+        by_kernel[kernel] = weights(learner)
     for a, b in zip(lines(tmp_path / "fused"), lines(tmp_path / "plain"), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
-    assert any(not torch.equal(value, found["plain"][name]) for name, value in found["fused"].items())
-    distance = torch.stack([(value - found["plain"][name]).norm() for name, value in found["fused"].items()]).norm()
+    assert any(not torch.equal(value, by_kernel["plain"][name]) for name, value in by_kernel["fused"].items())
+    distance = torch.stack(
+        [(value - by_kernel["plain"][name]).norm() for name, value in by_kernel["fused"].items()]
+    ).norm()
     assert distance < 0.05  # Adam moves a weight by 0.001 a step, up or down, however small its gradient
 
 

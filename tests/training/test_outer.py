@@ -139,14 +139,14 @@ def dropping():
 
 
 def test_a_learner_trains_in_training_mode_and_ends_in_evaluation_mode():
-    found = []
+    results = []
     for mode in (True, False):
         learner = dropping().train(mode)
         train(learner, 5)
         assert not learner.training
         assert not any(module.training for module in learner.modules())
-        found.append(weights(learner))
-    assert_same(*found)  # dropout was on in both
+        results.append(weights(learner))
+    assert_same(*results)  # dropout was on in both
 
 
 def test_after_a_run_that_fails_the_learner_is_in_evaluation_mode():

@@ -126,8 +126,8 @@ def test_the_kernel_equals_autograd_up_to_rounding(method, kind, hidden, product
     for kernel in ("fused", "plain"):
         with using(kernel):
             ours = PolicyJacobian(learner, batch, products)
-            found = (ours.fisher(vector.float()), ours.push(vector.float()), ours.pull(ours.prediction))
-        errors.append([((one - true).norm() / true.norm()).item() for one, true in zip(found, truth, strict=True)])
+            actual = (ours.fisher(vector.float()), ours.push(vector.float()), ours.pull(ours.prediction))
+        errors.append([((one - true).norm() / true.norm()).item() for one, true in zip(actual, truth, strict=True)])
         assert bool(calls) == (kernel == "fused" or errors[0] is not errors[-1])
     assert max(errors[0]) < 1e-5
     assert errors[0][0] < 3 * errors[1][0] + 1e-7
@@ -172,14 +172,14 @@ def test_other_learners_are_left_to_autograd(name):
 @pytest.mark.parametrize("kind", [GAUSSIAN, CATEGORICAL])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_whole_step_equals_that_by_autograd(method, kind, hvp_every):
-    found = []
+    results = []
     for closed_form in (True, False):
         learner = make(method, kind)
         trpo = TRPOStep(learner, TRPO(hvp_every=hvp_every, cg_iterations=5, chunk=2), closed_form)
         assert trpo.jacobian is (PolicyJacobian if closed_form else AutogradJacobian)
         taken = Taken(**trpo(episodes(learner.model, 2, count=30)))
-        found.append((taken, torch.cat([value.detach().flatten() for value in learner.parameters()])))
-    (ours, parameters), (expected, others) = found
+        results.append((taken, torch.cat([value.detach().flatten() for value in learner.parameters()])))
+    (ours, parameters), (expected, others) = results
     assert vars(ours) == pytest.approx(vars(expected), rel=1e-6)
     assert ours.share > 0
     torch.testing.assert_close(parameters, others, rtol=1e-7, atol=1e-8)

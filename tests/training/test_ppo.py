@@ -55,9 +55,9 @@ def test_what_is_outside_the_clip_on_the_good_side_counts_no_more():
     far = old.clone()
     far[..., :2] = batch.query.y[..., :2]  # the actions that were taken are the likeliest
     ratio = step.ratio(far, old, batch.query)
-    found = step.surrogate(far, old, batch.query)
+    actual = step.surrogate(far, old, batch.query)
     clipped = torch.where(batch.query.mask, ratio.clamp(max=1.2), 0.0).sum(1) / batch.query.mask.sum(1)
-    torch.testing.assert_close(found, -clipped)
+    torch.testing.assert_close(actual, -clipped)
     batch.query.y[..., -1] = -1.0  # what got worse counts in full
     whole = torch.where(batch.query.mask, ratio.clamp(min=0.8), 0.0).sum(1) / batch.query.mask.sum(1)
     torch.testing.assert_close(step.surrogate(far, old, batch.query), whole)

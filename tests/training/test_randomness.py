@@ -47,14 +47,14 @@ def test_a_run_leaves_the_callers_random_numbers_alone():
 
 def test_turns_go_on_where_they_ended():
     first, second = OwnRandomNumbers(3), OwnRandomNumbers(4)
-    found = []
+    results = []
     for _ in range(2):
         for one in (first, second):
             with one.turn():
-                found.append(torch.rand(2))
+                results.append(torch.rand(2))
             torch.rand(5)  # somebody else draws
     torch.manual_seed(3)
-    assert torch.equal(torch.cat(found[::2]), torch.cat([torch.rand(2), torch.rand(2)]))
+    assert torch.equal(torch.cat(results[::2]), torch.cat([torch.rand(2), torch.rand(2)]))
     state = first.state
     with first.turn():
         expected = torch.rand(2)

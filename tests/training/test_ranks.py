@@ -46,7 +46,7 @@ def trained(method, iterations, run_dir=None, changes=(), double=True):
 def assert_alike(one, several, tolerance):
     """All ranks end with the weights of the process alone, and with the same to the bit."""
     weights, *numbers = one
-    assert all(found == several[0] for found in several)
+    assert all(actual == several[0] for actual in several)
     torch.testing.assert_close(*map(torch.DoubleTensor, (several[0][0], weights)), rtol=0, atol=tolerance)
     assert several[0][1:] == pytest.approx(numbers, abs=tolerance)
 
@@ -201,7 +201,7 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(tmp_path, first, sec
     with started(first, stopped, 20, tmp_path / "part") as (_, receivers):
         ended = answers(receivers)
     assert [one.args[0] for one in ended] == ["Interrupted"] * first
-    assert all("of 60; run the same again to go on" in one.args[1] for one in ended)
+    assert all("of 60; run the same again to resume" in one.args[1] for one in ended)
     at = read_tensors(tmp_path / "part" / "checkpoint.safetensors")[1]["iteration"]
     assert 20 < at < 60
     assert_alike(whole, on_ranks(second, trained, "CAVIA", 60, tmp_path / "part"), 1e-9)
@@ -232,7 +232,7 @@ def test_ranks_end_alike_where_a_loss_is_not_finite():
         one, other = answers(receivers)
     assert one.args == other.args
     assert one.args[0] == "Diverged"
-    assert "at iteration 3; query_y of task 3, point 2 of the batch is nan: mend the data" in one.args[1]
+    assert "at iteration 3; query_y of task 3, point 2 of the batch is nan: fix the data" in one.args[1]
 
 
 def trained_without_end(folder):
@@ -248,13 +248,13 @@ def test_a_killed_rank_ends_the_others_within_seconds(tmp_path, killed):
         time.sleep(0.5)
         processes[killed].kill()
         begin = time.monotonic()
-        found = answers(receivers)
+        answered = answers(receivers)
         assert time.monotonic() - begin < 10
-    assert found.pop(killed) is None
-    for one in found:
+    assert answered.pop(killed) is None
+    for one in answered:
         assert one.args == (
             "CaviaError",
-            "another of the 3 ranks has ended (killed, or out of memory?); run the same again to go on",
+            "another of the 3 ranks has ended (killed, or out of memory?); run the same again to resume",
         )
 
 
@@ -292,8 +292,8 @@ def test_ranks_that_were_given_different_runs_are_refused():
 @pytest.mark.slow
 def test_each_rank_needs_a_task():
     with started(3, trained, "CAVIA", 2, None, {"tasks_per_batch": 2}) as (_, receivers):
-        found = answers(receivers)
-    assert all("tasks_per_batch must be at least the number of ranks, 3, got 2" in one.args[1] for one in found)
+        answered = answers(receivers)
+    assert all("tasks_per_batch must be at least the number of ranks, 3, got 2" in one.args[1] for one in answered)
 
 
 @pytest.mark.slow

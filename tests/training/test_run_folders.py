@@ -87,9 +87,9 @@ def test_the_loss_of_a_lengthened_run_is_the_mean_over_its_iterations(tmp_path):
     train(make(), 10, tmp_path, validation_tasks=0)
     train(make(), 10, tmp_path / "whole", every=1, validation_tasks=0)
     each = [line["loss"] for line in lines(tmp_path / "whole")]
-    found = {line["iteration"]: line["loss"] for line in lines(tmp_path)}
-    assert found[7] == pytest.approx(sum(each[:7]) / 7)
-    assert found[10] == pytest.approx(sum(each[7:]) / 3)
+    by_name = {line["iteration"]: line["loss"] for line in lines(tmp_path)}
+    assert by_name[7] == pytest.approx(sum(each[:7]) / 7)
+    assert by_name[10] == pytest.approx(sum(each[7:]) / 3)
 
 
 def test_a_first_step_that_fails_leaves_the_folder_free(tmp_path):

@@ -90,10 +90,10 @@ def test_what_cannot_loop_takes_its_steps_one_by_one(monkeypatch):
     steps = Steps(MetaStep(new(), lr=0.01, compiled=True))
     monkeypatch.setattr("cavia.compiler.looping.while_loop_op", None)
     assert steps.loops
-    found = steps(TaskBlock(sine_block(), M), 0, RATES)
+    actual = steps(TaskBlock(sine_block(), M), 0, RATES)
     assert not steps.loops
     assert steps.step.compiled
-    torch.testing.assert_close(found, Steps(MetaStep(new(), lr=0.01))(TaskBlock(sine_block(), M), 0, RATES))
+    torch.testing.assert_close(actual, Steps(MetaStep(new(), lr=0.01))(TaskBlock(sine_block(), M), 0, RATES))
 
 
 def test_only_whole_compiled_steps_loop():

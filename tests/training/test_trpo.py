@@ -60,9 +60,9 @@ def test_gradient_kl_and_products_equal_those_task_by_task(method, updates, clos
     shifted(trpo, 0.02 * vector)
     moved = {name: value.detach() for name, value in learner.model.named_parameters()}
     moved = {name: value.requires_grad_() for name, value in moved.items()}
-    found = trpo.judge([batch], old)
+    actual = trpo.judge([batch], old)
     expected = (reference.surrogate(moved).item(), reference.kl(moved).item())
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert actual == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -74,11 +74,11 @@ def test_the_product_equals_finite_differences_of_the_kl_gradient(method):
     def kl_gradient():
         new = adapted_predictions(learner, batch)
         weight = batch.query.mask / batch.query.mask.sum(1, keepdim=True) / len(batch)
-        found = torch.autograd.grad((trpo.policy.kl(old, new) * weight).sum(), trpo.parameters)
-        return torch.cat([value.flatten() for value in found])
+        gradients = torch.autograd.grad((trpo.policy.kl(old, new) * weight).sum(), trpo.parameters)
+        return torch.cat([value.flatten() for value in gradients])
 
     vector = torch.randn(sum(p.numel() for p in trpo.parameters), dtype=torch.float64)
-    found = product(trpo, batch, vector)
+    actual = product(trpo, batch, vector)
     step = 1e-5
     shifted(trpo, step * vector)
     above = kl_gradient()
@@ -86,7 +86,7 @@ def test_the_product_equals_finite_differences_of_the_kl_gradient(method):
     below = kl_gradient()
     expected = (above - below) / (2 * step)
     if "first order" not in method:  # a first-order inner step has no true derivative to compare with
-        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6 * expected.abs().max())
+        assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-6 * expected.abs().max())
 
 
 def test_the_meta_gradient_equals_finite_differences():

@@ -52,21 +52,21 @@ def started(count, function, *arguments):
 
 def answers(receivers, seconds=240.0):
     """What each rank found, or `Failed`; None: it ended without a word."""
-    until, found = time.monotonic() + seconds, []
+    until, replies = time.monotonic() + seconds, []
     for receive in receivers:
         assert receive.poll(max(0.0, until - time.monotonic())), f"no answer within {seconds} s"
         try:
             kind, *rest = receive.recv()
-            found.append(rest[0] if kind == "found" else Failed(*rest))
+            replies.append(rest[0] if kind == "found" else Failed(*rest))
         except EOFError:
-            found.append(None)
-    return found
+            replies.append(None)
+    return replies
 
 
 def on_ranks(count, function, *arguments):
     """What function(*arguments) finds on each rank."""
     with started(count, function, *arguments) as (_, receivers):
-        found = answers(receivers)
-    failed = [one for one in found if isinstance(one, Failed) or one is None]
+        answered = answers(receivers)
+    failed = [one for one in answered if isinstance(one, Failed) or one is None]
     assert not failed, failed
-    return found
+    return answered

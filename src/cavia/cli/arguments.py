@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
             known = self._option_string_actions
             taken = [word for word in self.words if word.startswith("-") and word.split("=")[0] not in known]
             message += f" ({shown_text(taken[0])} was taken for a flag)" if taken else ""
-        raise CaviaError(f"{LONG.sub(lambda found: shown_text(found.group(1)), message)}; see {self.prog} --help")
+        raise CaviaError(f"{LONG.sub(lambda match: shown_text(match.group(1)), message)}; see {self.prog} --help")
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         self.words = list(sys.argv[1:] if args is None else args)
@@ -133,7 +133,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
     except (OSError, ValueError) as error:  # a loop of links, a name that is too long
         raise CaviaError(f"cannot write --out {shown_text(str(out))}: {getattr(error, 'strerror', error)}") from error
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise CaviaError(f"cannot write --out {out}: {there} is no folder that can be written to")
+        raise CaviaError(f"cannot write --out {out}: {there} is not a writable folder")
 
 
 def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
@@ -146,7 +146,7 @@ def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse
             action(options)
         except CaviaError as error:
             known = {*vars(options), "out"}
-            said = ARGUMENT.sub(lambda found: _as_flag(found, known), str(error))
+            said = ARGUMENT.sub(lambda match: _as_flag(match, known), str(error))
             raise type(error)(said) from error
 
     return run
@@ -155,14 +155,14 @@ def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse
 ARGUMENT = re.compile(r"""\b([a-z_]+)=('[^']*'|"[^"]*"|\[[^\]]*\]|\d+)""")  # too_small='drop', category=['kind']
 
 
-def _as_flag(found: re.Match[str], known: set[str]) -> str:
-    name, text = found.groups()
+def _as_flag(match: re.Match[str], known: set[str]) -> str:
+    name, text = match.groups()
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return found.group()
+        return match.group()
     shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return f"--{name.replace('_', '-')} {shlex.quote(shown)}" if name in known else found.group()
+    return f"--{name.replace('_', '-')} {shlex.quote(shown)}" if name in known else match.group()
 
 
 def shown_text(text: str) -> str:

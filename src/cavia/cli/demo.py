@@ -1,4 +1,4 @@
-"""A page to play with, served on this machine."""
+"""The demo, a page served on this machine."""
 
 import argparse
 from typing import Any
@@ -10,12 +10,14 @@ from cavia.errors import missing_package
 def add_demo_command(commands: Any) -> None:
     """`cavia demo`, as a subcommand of a parser."""
     demo = commands.add_parser(
-        "demo", help="a page to play with: curves, tasks, faces and navigation", allow_abbrev=False
+        "demo", help="try the published models in your browser: curves, tasks, faces and navigation", allow_abbrev=False
     )
-    demo.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: 127.0.0.1, this machine)")
-    demo.add_argument("--port", type=at_least(0, 65535), default=8001, help="0 is any free one (default: 8001)")
+    demo.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this machine)")
+    demo.add_argument("--port", type=at_least(0, 65535), default=8001, help="0: any free port (default: 8001)")
     demo.add_argument("--no-browser", action="store_true", help="do not open the page in a browser")
-    demo.add_argument("--data-root", type=a_path, help="where data sets are: with celeba/ in it, its faces are shown")
+    demo.add_argument(
+        "--data-root", type=a_path, help="the folder of data sets; shows CelebA's faces if it holds celeba/"
+    )
     demo.set_defaults(action=_demo)
 
 

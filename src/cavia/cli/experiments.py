@@ -19,7 +19,7 @@ PLAN = Path("results/plan.toml")
 
 def add_experiment_commands(commands: Any) -> None:
     """`cavia list`, `run`, `reproduce` and `report`, as subcommands of a parser."""
-    listing = commands.add_parser("list", help="the experiments, what they reproduce, how long they take, their state")
+    listing = commands.add_parser("list", help="list all experiments with their cost and state")
     listing.add_argument("--runs", type=a_path, default=RUNS, help="where to look for runs (default: runs)")
     listing.set_defaults(action=_list)
 
@@ -28,7 +28,9 @@ def add_experiment_commands(commands: Any) -> None:
     budget = run.add_mutually_exclusive_group()
     budget.add_argument("--quick", action="store_true", help="a budget of minutes (default)")
     budget.add_argument("--full", action="store_true", help="the paper's settings, to the letter")
-    budget.add_argument("--first", action="store_true", help="a few cells of the full settings: a first look (table1)")
+    budget.add_argument(
+        "--first", action="store_true", help="a few cells with the full settings, for a first look (table1)"
+    )
     budget.add_argument("--tuned", action="store_true", help="settings that we found to work better")
     run.add_argument("--out", type=a_path, help="the run folder (default: runs/<budget>/<experiment>)")
     run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
@@ -36,37 +38,45 @@ def add_experiment_commands(commands: Any) -> None:
     run.add_argument("--ranks", type=at_least(1), default=1, help="processes that train one cell together (default: 1)")
     _add_cluster_arguments(run)
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
-    run.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
-    run.add_argument("--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn, none needed")
-    run.add_argument("--filters", metavar="N[,N…]", help="of each convolution: short for --set filters=N")
+    run.add_argument("--data-root", type=a_path, default=DATA, help="the folder of data sets (default: data)")
+    run.add_argument(
+        "--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn data, no files needed"
+    )
+    run.add_argument("--filters", metavar="N[,N…]", help="filters of each convolution; short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
-    run.add_argument("--remeasure", action="store_true", help="measure trained cells again; nothing is trained again")
+    run.add_argument("--remeasure", action="store_true", help="measure trained cells again, without training")
     run.set_defaults(action=_run)
 
     reproduce = commands.add_parser(
-        "reproduce", help="train and measure the whole paper, by a plan", allow_abbrev=False
+        "reproduce", help="train and measure the whole paper, following a plan", allow_abbrev=False
     )
     reproduce.add_argument("--plan", type=a_path, default=PLAN, help="the plan (default: results/plan.toml)")
-    reproduce.add_argument("--hours", type=hours, help="stop after so many hours; the same command goes on later")
+    reproduce.add_argument("--hours", type=hours, help="stop after this many hours; the same command resumes later")
     reproduce.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
     _add_cluster_arguments(reproduce)
     reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
-    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, and end")
+    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, then exit")
     reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
-    reproduce.add_argument("--publish", type=a_path, metavar="FOLDER", help="copy what is finished and its page there")
+    reproduce.add_argument(
+        "--publish", type=a_path, metavar="FOLDER", help="copy finished results and their report there"
+    )
     reproduce.add_argument("--runs", type=a_path, default=RUNS, help="where to train (default: runs)")
     reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
-    reproduce.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
+    reproduce.add_argument("--data-root", type=a_path, default=DATA, help="the folder of data sets (default: data)")
     reproduce.set_defaults(action=_reproduce)
 
-    report = commands.add_parser("report", help="write a page with all results beside the paper's", allow_abbrev=False)
-    report.add_argument("folders", type=a_path, nargs="*", default=[RUNS], help="where results are (default: runs)")
-    report.add_argument("--out", type=a_path, default=Path("report"), help="folder of the page (default: report)")
+    report = commands.add_parser("report", help="write a page with all results next to the paper's", allow_abbrev=False)
+    report.add_argument("folders", type=a_path, nargs="*", default=[RUNS], help="folders with results (default: runs)")
+    report.add_argument(
+        "--out", type=a_path, default=Path("report"), help="the folder to write the page to (default: report)"
+    )
     report.set_defaults(action=_report)
 
 
 def _add_cluster_arguments(command: Any) -> None:
-    command.add_argument("--on", type=on_ray, metavar="ray[://HOST:PORT]", help="on a Ray cluster: see docs/scaling.md")
+    command.add_argument(
+        "--on", type=on_ray, metavar="ray[://HOST:PORT]", help="run on a Ray cluster; see docs/scaling.md"
+    )
     storage = "with --on: keep checkpoints at this folder or address (s3://…), which all nodes must reach"
     command.add_argument("--storage", metavar="ADDRESS", help=storage)
 
@@ -162,7 +172,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         with _workers(options) as where:
             finished = work.run(options.hours or float("inf"), where)
         if not finished:
-            print("the time is up; the same command goes on", file=sys.stderr)
+            print("time is up; the same command resumes", file=sys.stderr)
     _show_status(work)
 
 
@@ -212,7 +222,7 @@ def _show_status(work: Any) -> None:
         cells = f"{one.finished} of {one.cells}"
         table.add_row(one.order.experiment, one.order.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
     Console().print(table, highlight=False, markup=False)
-    print(f"{sum(one.left for one in statuses):.1f} core-hours left, by what is known so far")
+    print(f"{sum(one.left for one in statuses):.1f} core-hours left, as far as we know")
 
 
 def _setting(text: str) -> tuple[str, str]:

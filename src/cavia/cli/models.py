@@ -1,4 +1,4 @@
-"""What can be done with a trained model: list the published ones, evaluate, complete, watch."""
+"""Using trained models: list the published ones, evaluate, complete, watch."""
 
 import argparse
 from pathlib import Path
@@ -14,33 +14,39 @@ MODEL = "a model.cavia, the folder of the cell that trained it, or the name of a
 
 def add_model_commands(commands: Any) -> None:
     """`cavia models`, `evaluate`, `complete` and `watch`, as subcommands of a parser."""
-    models = commands.add_parser("models", help="the trained models that come with the package", allow_abbrev=False)
+    models = commands.add_parser(
+        "models", help="list the trained models that come with the package", allow_abbrev=False
+    )
     models.set_defaults(action=_models)
 
     evaluate = commands.add_parser("evaluate", help="score a trained model on new tasks", allow_abbrev=False)
     evaluate.add_argument("model", type=a_path, help=MODEL)
     evaluate.add_argument("--steps", type=int, help="gradient steps (default: as in training)")
-    evaluate.add_argument("--tasks", type=at_least(1), help="how many tasks (default: 1000; of a policy 40)")
-    evaluate.add_argument("--seed", type=int, default=1, help="which tasks (default: 1; results use 0)")
-    evaluate.add_argument("--data-root", type=a_path, default=DATA, help="where data sets are (default: data)")
+    evaluate.add_argument("--tasks", type=at_least(1), help="number of tasks (default: 1000; for a policy 40)")
+    evaluate.add_argument("--seed", type=int, default=1, help="the seed of the tasks (default: 1; results use 0)")
+    evaluate.add_argument("--data-root", type=a_path, default=DATA, help="the folder of data sets (default: data)")
     evaluate.set_defaults(action=_evaluate)
 
     complete = commands.add_parser("complete", help="complete a picture from some of its pixels", allow_abbrev=False)
     complete.add_argument("model", type=a_path, help=MODEL)
-    complete.add_argument("picture", type=a_path, help="a file of any format that Pillow reads")
-    complete.add_argument("--known", type=at_least(1), default=100, help="how many pixels are known (default: 100)")
-    complete.add_argument("--ordered", action="store_true", help="the first pixels are known, not random ones")
+    complete.add_argument("picture", type=a_path, help="a picture in any format that Pillow reads")
+    complete.add_argument("--known", type=at_least(1), default=100, help="number of known pixels (default: 100)")
+    complete.add_argument("--ordered", action="store_true", help="take the first pixels as known, not random ones")
     complete.add_argument("--size", type=at_least(1), default=32, help="the network sees size × size (default: 32)")
-    complete.add_argument("--width", type=at_least(1), default=256, help="of each of the three panels (default: 256)")
-    complete.add_argument("--seed", type=int, default=0, help="which pixels are known (default: 0)")
+    complete.add_argument(
+        "--width", type=at_least(1), default=256, help="width of each of the three panels (default: 256)"
+    )
+    complete.add_argument("--seed", type=int, default=0, help="the seed of the known pixels (default: 0)")
     complete.add_argument("--out", type=a_path, default=Path("out.png"), help="the PNG to write (default: out.png)")
     complete.set_defaults(action=_complete)
 
-    watch = commands.add_parser("watch", help="see a trained policy adapt to a task", allow_abbrev=False)
+    watch = commands.add_parser("watch", help="watch a trained policy adapt to a task", allow_abbrev=False)
     watch.add_argument("model", type=a_path, help=MODEL)
     watch.add_argument("--task", type=int, default=0, help="which of the test tasks (default: 0)")
-    watch.add_argument("--updates", type=int, default=2, help="one episode after each number of them (default: 2)")
-    watch.add_argument("--seed", type=int, default=0, help="of the episodes that it adapts on (default: 0)")
+    watch.add_argument(
+        "--updates", type=int, default=2, help="number of updates, with an episode after each (default: 2)"
+    )
+    watch.add_argument("--seed", type=int, default=0, help="the seed of the episodes to adapt on (default: 0)")
     watch.add_argument("--out", type=a_path, default=Path("out.gif"), help="a .gif, or a .png with a strip of frames")
     watch.set_defaults(action=_watch)
 

@@ -1,4 +1,4 @@
-"""What `cavia` says by itself, and `cavia doctor`."""
+"""What `cavia` prints without a command, and `cavia doctor`."""
 
 import argparse
 from typing import Any
@@ -8,14 +8,14 @@ cavia: one network for many tasks, a few numbers for each (fast context adaptati
 
   See it     cavia models                       trained models that come with the package
              cavia evaluate sine                score one of them on new tasks
-             cavia demo                         play with them in your browser
+             cavia demo                         try them in your browser
   Your data  cavia fit visits.csv --task user --target minutes
                                                 a model for all users, adapted to each from a few rows
              cavia serve model.cavia            the same over HTTP
   The paper  cavia list                         its tables and figures
              cavia run table1                   one of them, in minutes
-             cavia reproduce --dry-run          all of them, at their full length
-  Trouble    cavia doctor                       what is installed, and what to mend
+             cavia reproduce --dry-run          all of them, with the full budget
+  Trouble    cavia doctor                       what is installed, and how to fix problems
 
 `cavia --help` lists every command, `cavia COMMAND --help` explains one.
 """
@@ -23,7 +23,7 @@ cavia: one network for many tasks, a few numbers for each (fast context adaptati
 
 def add_doctor_command(commands: Any) -> None:
     """`cavia doctor`, as a subcommand of a parser."""
-    doctor = commands.add_parser("doctor", help="what is installed here, and what to mend", allow_abbrev=False)
+    doctor = commands.add_parser("doctor", help="show what is installed and how to fix problems", allow_abbrev=False)
     doctor.set_defaults(action=_doctor)
 
 

@@ -13,28 +13,28 @@ from cavia.errors import CaviaError, missing_package
 def add_serve_command(commands: Any) -> None:
     """`cavia serve`, as a subcommand of a parser."""
     serve = commands.add_parser("serve", help="answer requests over HTTP with a trained model", allow_abbrev=False)
-    serve.add_argument("model", type=a_path, help=f"a file by `cavia fit`, {MODEL}")
+    serve.add_argument("model", type=a_path, help=f"a file written by `cavia fit`, {MODEL}")
     serve.add_argument(
         "--store",
         type=a_store,
-        help="the file or postgresql:// URL of contexts, made if it is not there (default: they end with the server)",
+        help="the file or postgresql:// URL of contexts, created if missing (default: contexts are not kept)",
     )
-    serve.add_argument("--host", default="127.0.0.1", help="the address; other than this machine's need --token-file")
-    serve.add_argument("--port", type=at_least(0, 65535), default=8000, help="0: any that is free (default: 8000)")
-    serve.add_argument("--token-file", type=a_path, help="a file with the token that every request must send")
+    serve.add_argument("--host", default="127.0.0.1", help="the address; any but this machine's own needs --token-file")
+    serve.add_argument("--port", type=at_least(0, 65535), default=8000, help="0: any free port (default: 8000)")
+    serve.add_argument("--token-file", type=a_path, help="a file that holds the token every request must send")
     serve.add_argument(
         "--batch-ms",
         type=at_least(0, 1000),
         default=2,
-        help="how long a request waits for others to be answered with; 0: one by one (default: 2)",
+        help="how long a request waits for others to share its batch; 0: no batching (default: 2)",
     )
     serve.add_argument(
-        "--no-compile", action="store_true", help="compute as it is, without a minute of compiling first"
+        "--no-compile", action="store_true", help="do not compile graphs at startup, which takes a minute"
     )
-    serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="in one request (default: 1000)")
-    serve.add_argument("--most-points", type=at_least(1), default=10_000, help="in one request (default: 10000)")
+    serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="tasks in one request (default: 1000)")
+    serve.add_argument("--most-points", type=at_least(1), default=10_000, help="points in one request (default: 10000)")
     serve.add_argument("--most-mb", type=positive, default=4.0, help="size of a request in MB (default: 4)")
-    serve.add_argument("--timeout", type=positive, default=30.0, help="seconds that a request may wait (default: 30)")
+    serve.add_argument("--timeout", type=positive, default=30.0, help="seconds a request may wait (default: 30)")
     serve.set_defaults(action=_serve)
 
 

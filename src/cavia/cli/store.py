@@ -1,4 +1,4 @@
-"""A store of adapted contexts, looked into."""
+"""Inspect a store of adapted contexts."""
 
 import argparse
 from typing import Any
@@ -11,7 +11,7 @@ def add_store_command(commands: Any) -> None:
     """`cavia store`, as a subcommand of a parser."""
     store = commands.add_parser(
         "store",
-        help="look into a store of adapted contexts, or copy it",
+        help="inspect or copy a store of adapted contexts",
         usage="cavia store STORE [--nearest ID] [--k K] [--export FILE]\n       cavia store copy FROM TO",
         allow_abbrev=False,
     )
@@ -20,11 +20,11 @@ def add_store_command(commands: Any) -> None:
         nargs="+",
         type=a_store,
         metavar="STORE",
-        help="the file or postgresql:// URL of a cavia.ContextStore; or copy, and two of them: put all that is in the "
-        "first into the second, which is made if it is not there",
+        help="the file or postgresql:// URL of a cavia.ContextStore; or `copy` and two of them, to copy everything "
+        "from the first to the second, which is created if missing",
     )
-    store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this one's")
-    store.add_argument("--k", type=at_least(1), default=10, help="how many of them (default: 10)")
+    store.add_argument("--nearest", metavar="ID", help="show the tasks with the nearest contexts to this one's")
+    store.add_argument("--k", type=at_least(1), default=10, help="number of nearest tasks (default: 10)")
     store.add_argument("--export", type=a_path, metavar="FILE", help="write everything to a Parquet file")
     store.set_defaults(action=_store)
 

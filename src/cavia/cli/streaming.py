@@ -17,7 +17,7 @@ MANIFEST = "_cavia.json"  # says what a folder of predictions is of
 
 def add_adapt_arguments(adapt: Any) -> None:
     """Where contexts go, and where the work is done."""
-    adapt.add_argument("--store", type=a_store, help="a store's file or postgresql:// URL; the same as --out otherwise")
+    adapt.add_argument("--store", type=a_store, help="the store's file or postgresql:// URL; another name for --out")
     _add_on(adapt)
 
 
@@ -27,7 +27,9 @@ def add_predict_arguments(predict: Any) -> None:
 
 
 def _add_on(command: Any) -> None:
-    command.add_argument("--on", type=on_ray, metavar="ray[://HOST:PORT]", help="on a Ray cluster: see docs/scaling.md")
+    command.add_argument(
+        "--on", type=on_ray, metavar="ray[://HOST:PORT]", help="run on a Ray cluster; see docs/scaling.md"
+    )
 
 
 def streams(options: argparse.Namespace) -> bool:

@@ -1,4 +1,4 @@
-"""A table of one's own: fit, adapt, predict, embed."""
+"""A user's own table: fit, adapt, predict, embed."""
 
 import argparse
 import shlex
@@ -32,34 +32,38 @@ def add_table_commands(commands: Any) -> None:
     _add_fit(commands)
 
     adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
-    adapt.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    adapt.add_argument("model", type=a_path, help="a file written by `cavia fit`")
     adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
     adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
     adapt.add_argument(
         "--out",
         type=a_store,
         default=Path("contexts"),
-        help="a store, a file or a postgresql:// URL, made or added to (default: contexts)",
+        help="the store to create or add to: a file or a postgresql:// URL (default: contexts)",
     )
     add_adapt_arguments(adapt)
     adapt.set_defaults(action=in_flags(_adapt))
 
-    predict = commands.add_parser("predict", help="predict a table's rows, each by its task", allow_abbrev=False)
-    predict.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    predict = commands.add_parser(
+        "predict", help="predict the rows of a table, each with its task's context", allow_abbrev=False
+    )
+    predict.add_argument("model", type=a_path, help="a file written by `cavia fit`")
     predict.add_argument("table", type=a_store, help="rows to predict, without targets: a file, or Parquet in a folder")
-    predict.add_argument("--contexts", type=a_store, required=True, help="a store by `cavia adapt`")
-    predict.add_argument("--unknown", choices=["refuse", "start"], default="refuse", help="tasks without a context")
-    predict.add_argument("--interval", type=float, help="a level such as 0.9: columns low and high beside predictions")
+    predict.add_argument("--contexts", type=a_store, required=True, help="a store written by `cavia adapt`")
+    predict.add_argument(
+        "--unknown", choices=["refuse", "start"], default="refuse", help="what to do with tasks that have no context"
+    )
+    predict.add_argument("--interval", type=float, help="a level such as 0.9; adds the columns low and high")
     predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV, or a folder of Parquet")
     add_predict_arguments(predict)
     predict.set_defaults(action=in_flags(_predict))
 
-    embed = commands.add_parser("embed", help="draw the contexts of a table's tasks", allow_abbrev=False)
-    embed.add_argument("model", type=a_path, help="a file by `cavia fit`")
+    embed = commands.add_parser("embed", help="plot the contexts of a table's tasks", allow_abbrev=False)
+    embed.add_argument("model", type=a_path, help="a file written by `cavia fit`")
     embed.add_argument("table", type=a_path, help="rows with the target to adapt on")
-    embed.add_argument("--colour", help="the column that colours a task: its mean, or its most frequent value")
+    embed.add_argument("--colour", help="the column to colour tasks by: its mean, or its most frequent value")
     embed.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
-    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="PNG; a CSV is written beside it")
+    embed.add_argument("--out", type=a_path, default=Path("embedding.png"), help="a PNG; a CSV is written next to it")
     embed.set_defaults(action=in_flags(_embed))
 
 
@@ -67,17 +71,17 @@ def _add_fit(commands: Any) -> None:
     """`cavia fit`."""
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
-    fit.add_argument("--task", required=True, help="the column that says which task (user, shop, …) a row belongs to")
+    fit.add_argument("--task", required=True, help="the column that names the task (user, shop, …) of a row")
     fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
-    fit.add_argument("--inputs", type=listed, help="columns to predict it from, a,b,c (default: all others)")
-    fit.add_argument("--number", type=listed, default=[], help="columns that are numbers, a,b")
-    fit.add_argument("--category", type=listed, default=[], help="columns that are categories, whatever they hold")
-    fit.add_argument("--date", type=listed, default=[], help="columns that are dates")
+    fit.add_argument("--inputs", type=listed, help="columns to predict from, a,b,c (default: all others)")
+    fit.add_argument("--number", type=listed, default=[], help="columns to read as numbers, a,b")
+    fit.add_argument("--category", type=listed, default=[], help="columns to read as categories, whatever they hold")
+    fit.add_argument("--date", type=listed, default=[], help="columns to read as dates")
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
     _add_settings(fit)
-    fit.add_argument("--compare", action="store_true", help="print what other methods reach on the same unseen tasks")
+    fit.add_argument("--compare", action="store_true", help="print how other methods score on the same unseen tasks")
     fit.add_argument(
         "--search",
         type=at_least(1, 10_000),
@@ -94,20 +98,29 @@ def _add_settings(fit: argparse.ArgumentParser) -> None:
         "--method",
         choices=["posterior", "gradient"],
         default="posterior",
-        help="posterior: a mixed model with a network beside it, adapted by Newton's step; gradient: as in the paper",
+        help="posterior: a mixed model plus a network, adapted by Newton's step; gradient: as in the paper",
     )
     fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=at_least(1), default=8, help="numbers of a task that adapt (default: 8)")
-    fit.add_argument("--inner-lr", type=positive, default=0.5, help="of gradient steps (default: 0.5)")
-    fit.add_argument("--inner-steps", type=at_least(1), help="of a task (default: 2 gradient, 1 or 4 Newton steps)")
-    fit.add_argument("--support", type=at_least(1), default=10, help="points that a task adapts on (default: 10)")
-    fit.add_argument("--order", choices=["random", "ordered"], default="random", help="ordered: a task's first rows")
-    fit.add_argument("--too-small", choices=["refuse", "drop"], default="refuse", help="tasks with fewer than 2 rows")
+    fit.add_argument("--context", type=at_least(1), default=8, help="numbers that adapt to a task (default: 8)")
+    fit.add_argument("--inner-lr", type=positive, default=0.5, help="learning rate of gradient steps (default: 0.5)")
+    fit.add_argument(
+        "--inner-steps", type=at_least(1), help="steps per task (default: 2 gradient, 1 or 4 Newton steps)"
+    )
+    fit.add_argument("--support", type=at_least(1), default=10, help="points to adapt on (default: 10)")
+    fit.add_argument(
+        "--order", choices=["random", "ordered"], default="random", help="ordered: adapt on a task's first rows"
+    )
+    fit.add_argument(
+        "--too-small",
+        choices=["refuse", "drop"],
+        default="refuse",
+        help="what to do with tasks that have fewer than 2 rows",
+    )
     fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
-    fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks of an outer step (default: 25)")
+    fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks per outer step (default: 25)")
     fit.add_argument("--lr", type=positive, default=1e-3, help="outer learning rate (default: 0.001)")
     fit.add_argument(
-        "--seed", type=at_least(0, 2**63 - 1), default=0, help="of splits, weights and batches (default: 0)"
+        "--seed", type=at_least(0, 2**63 - 1), default=0, help="the seed of splits, weights and batches (default: 0)"
     )
 
 
@@ -146,9 +159,9 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
 
     path = options.out.with_name(f"{options.out.name}.search")
     print(
-        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, goes on if stopped", flush=True
+        f"search: loss on {len(family.splits['val'])} validation tasks; kept in {path}, resumes if stopped", flush=True
     )
-    found = search_table(
+    best = search_table(
         family,
         options.search,
         seed=options.seed,
@@ -156,7 +169,7 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         path=path,
         tell=lambda line: print(line, flush=True),
     )
-    print(f"best of {found.trials}: {found.loss:.5g} (defaults: {found.default:.5g}); this trains it:")
+    print(f"best of {best.trials}: {best.loss:.5g} (defaults: {best.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]
     kept = ("inputs", "number", "category", "date", "support", "order", "too_small", "seed")
     for name in kept:
@@ -165,8 +178,8 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
             asked += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, list) else str(value)]
     asked += [f"--{options.problem}"] if options.problem else []
     words = ["cavia", "fit", str(options.table), *asked, "--out", str(options.out)]
-    print(f"  {shlex.join(words)} {shown_settings(found.settings)}", flush=True)
-    for name, value in found.settings.items():
+    print(f"  {shlex.join(words)} {shown_settings(best.settings)}", flush=True)
+    for name, value in best.settings.items():
         setattr(options, name, value)
 
 
@@ -224,8 +237,8 @@ def _predict(options: argparse.Namespace) -> None:
 
 def _unknown(model: "TableModel", table: "Table") -> str:
     """What to say of categories that training never saw."""
-    found = ", ".join(f"{name!r} in {count} rows" for name, count in model.encoding.unknown(table).items())
-    return f" (categories that training never saw: {found})" if found else ""
+    unseen = ", ".join(f"{name!r} in {count} rows" for name, count in model.encoding.unknown(table).items())
+    return f" (categories that training never saw: {unseen})" if unseen else ""
 
 
 def _embed(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Words for whoever called us, on any terminal: what its encoding lacks is spelled out, and errors are one line."""
+"""Output for any terminal: characters that its encoding lacks are spelled out, and errors are one line."""
 
 import codecs
 import io
@@ -50,5 +50,5 @@ def silence(stream: Any) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-    except (OSError, ValueError, AttributeError):  # it is no file
+    except (OSError, ValueError, AttributeError):  # it is not a file
         pass

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, and all that can be wrong with it, in one line each."""
+"""The connection to a Ray cluster; everything that can go wrong with it is a one-line error."""
 
 import os
 import socket
@@ -51,7 +51,7 @@ class Cluster:
 
 @contextmanager
 def connected(on: str) -> Iterator[Cluster]:
-    """A cluster, for the time of the block: that of `ray://host:port`, else the one that Ray itself finds (its variable
+    """A cluster, while the block runs: that of `ray://host:port`, else the one that Ray itself finds (its variable
     RAY_ADDRESS, or one that runs on this machine), else one on the cores of this machine."""
     try:
         import ray
@@ -63,7 +63,7 @@ def connected(on: str) -> Iterator[Cluster]:
         return
     head = _place(address.removeprefix("ray://"), address) if address and address not in ("auto", "local") else None
     if head is not None and not (answers(*head) and _speaks_grpc(*head)):
-        raise CaviaError(f"no Ray cluster answers at {address}; start one with `ray start --head`, or mend the address")
+        raise CaviaError(f"no Ray cluster answers at {address}; start one with `ray start --head`, or fix the address")
     _be_quiet()
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     try:
@@ -94,7 +94,7 @@ def speaking() -> Iterator[None]:
 
 
 def lost() -> CaviaError:
-    return CaviaError("the head of the Ray cluster is gone; once it is there again, the same command goes on")
+    return CaviaError("the head of the Ray cluster is gone; once it is back, the same command resumes")
 
 
 def answers(host: str, port: int) -> bool:

@@ -44,12 +44,12 @@ class Storage:
         with self._reached():
             if self.is_folder:
                 places = sorted(Path(self.address).glob(folders))
-                found = [place.relative_to(self.address).as_posix() for place in places]
+                matches = [place.relative_to(self.address).as_posix() for place in places]
             else:
                 system, pattern = self._system(folders)
                 root = self._system("")[1]
-                found = [str(one).removeprefix(root).strip("/") for one in sorted(system.glob(pattern))]
-        read = {f"{place}/{name}": self.read(f"{place}/{name}") for place in found for name in names}
+                matches = [str(one).removeprefix(root).strip("/") for one in sorted(system.glob(pattern))]
+        read = {f"{place}/{name}": self.read(f"{place}/{name}") for place in matches for name in names}
         return {name: content for name, content in read.items() if content is not None}
 
     def sign(self) -> str:

@@ -23,7 +23,7 @@ class Compiled:
 
     The function is traced: it runs once with stand-ins for the tensors, which note what is done with them. Whatever
     else it reads is fixed from then on. Nothing has to be checked when the graph is called, so a call costs little more
-    than its arithmetic; the guards and wrappers of torch.compile would show beside a small step.
+    than its arithmetic; the guards and wrappers of torch.compile would be noticeable next to a small step.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Compiled:
         present = [x for x in seen if x is not None]
         graph = self.graphs.get(kind)
         if graph is None:
-            compiled = self._compile(present, lambda found: alike(inputs, found))
-            found = compiled([*self.state, *present])
+            compiled = self._compile(present, lambda tensors: alike(inputs, tensors))
+            outputs = compiled([*self.state, *present])
             self.graphs[kind] = compiled.current_callable or compiled  # what follows the first call needs no more
         else:
-            found = graph([*self.state, *present])
-        return found[0] if len(found) == 1 else tuple(found) or None
+            outputs = graph([*self.state, *present])
+        return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
 
     def _compile(self, inputs: Sequence[Tensor], like: Callable[[Sequence[Tensor]], Any]) -> Any:
         """The graph, to be called with a list of the state and the inputs."""
@@ -55,8 +55,8 @@ class Compiled:
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
             with self.holding(tensors[:count]):
-                found = self.function(like(tensors[count:]))
-            return (found,) if isinstance(found, Tensor) else tuple(found or ())
+                outputs = self.function(like(tensors[count:]))
+            return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs or ())
 
         return compile_graph(function, [*self.state, *inputs], self.loops)
 
@@ -115,11 +115,11 @@ def names_of(inputs: TaskBatch | Tensor) -> object:
     )
 
 
-def alike(inputs: TaskBatch | Tensor, found: Sequence[Tensor]) -> TaskBatch | Tensor:
+def alike(inputs: TaskBatch | Tensor, tensors: Sequence[Tensor]) -> TaskBatch | Tensor:
     """Inputs of the same kind with these tensors."""
     if isinstance(inputs, Tensor):
-        return found[0]
-    following = iter(found)
+        return tensors[0]
+    following = iter(tensors)
 
     def like(value: Any) -> Any:
         if value is None or isinstance(value, Tensor):

@@ -16,9 +16,9 @@ def doubt(module: nn.Module, loss: object) -> str | None:
     """Why the compiled function might not be the same: only the owner can tell."""
     for one in module.modules():
         if type(one).__module__.split(".")[0] not in ("torch", "cavia"):
-            return f"{type(one).__name__} is your own code, which may compute other things at other times"
+            return f"{type(one).__name__} is your own code, which may compute different things at different times"
     if callable(loss):
-        return "the loss is your own code, which may compute other things at other times"
+        return "the loss is your own code, which may compute different things at different times"
     version = ".".join(torch.__version__.split(".")[:2])
     if version != TESTED:
         return f"this is PyTorch {version}, and its compiler was tested with {TESTED} only"
@@ -29,5 +29,5 @@ def drawback(module: nn.Module) -> str | None:
     """Why the compiled function would be the same, but slower."""
     on_cpu = all(value.device.type == "cpu" for value in (*module.parameters(), *module.buffers()))
     if on_cpu and any(isinstance(one, _ConvNd) for one in module.modules()):
-        return "convolutions are slower compiled than as they are on a processor"
+        return "on a CPU, compiled convolutions are slower than uncompiled ones"
     return None

@@ -49,12 +49,12 @@ def take_over(graph: Graph) -> None:
                 if right not in layers:
                     turned = transposed(graph, right)
                     layers[right] = call(graph, aten.clone.default, turned, memory_format=torch.contiguous_format)
-                found = call(graph, product, left, layers[right])
+                replacement = call(graph, product, left, layers[right])
             elif k >= TALL * max(n, m) and a.t().is_contiguous() and b.is_contiguous() and (images := _images(k)):
-                found = call(graph, weight_gradient, transposed(graph, left), right, images)
+                replacement = call(graph, weight_gradient, transposed(graph, left), right, images)
             else:
                 continue
-        node.replace_all_uses_with(found)
+        node.replace_all_uses_with(replacement)
         graph.erase_node(node)
 
 
@@ -121,5 +121,5 @@ def _lowered_gradient(outward: Any, inward: Any, images: int) -> Any:
         parts = lowerings[aten.view.default](box, [images, 1, -1, rows.get_size()[1]])
         views.append(lowerings[aten.permute.default](parts, [0, 3, 1, 2]))
     weight = lowerings[aten.view.default](lowerings[aten.slice.Tensor](inward, 0, 0, n), [n, m, 1, 1])
-    found = convolution_backward(*views, weight, *ONE_BY_ONE)[1]
-    return lowerings[aten.view.default](found, [n, m])
+    gradient = convolution_backward(*views, weight, *ONE_BY_ONE)[1]
+    return lowerings[aten.view.default](gradient, [n, m])

@@ -54,8 +54,8 @@ def _sum_inside(graph: Graph, total: Node) -> None:
     value, dims, *keep = arguments(total)
     if dims == [0] and not total.kwargs and _holds_product(value):
         with graph.inserting_before(total):
-            found = _summed(graph, value)
-            total.replace_all_uses_with(call(graph, aten.unsqueeze.default, found, 0) if any(keep) else found)
+            summed = _summed(graph, value)
+            total.replace_all_uses_with(call(graph, aten.unsqueeze.default, summed, 0) if any(keep) else summed)
 
 
 def _holds_product(value: Node) -> bool:

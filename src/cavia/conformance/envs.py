@@ -13,9 +13,9 @@ TASKS, ROLLOUTS, STEPS = 3, 2, 3
 
 @checked
 def check_env(env: TaskEnv) -> None:
-    """Raise a `CaviaError` that names the promise of `TaskEnv` that the environment breaks; else return.
+    """Check an environment; raise a `CaviaError` that names the promise of `TaskEnv` that it breaks.
 
-    It is reset and stepped; whatever episodes were running are over then.
+    The environment is reset and stepped, which ends any running episodes.
 
     >>> from cavia.envs import Navigation
     >>> check_env(Navigation())
@@ -83,10 +83,10 @@ def _check_state(env: TaskEnv) -> None:
         return
     expected = env.step(_action(env, 1))
     env.load_state(kept)
-    found = env.step(_action(env, 1))
+    again = env.step(_action(env, 1))
     for name in Step._fields:
-        promise = f"load_state goes on to the bit where `state` was taken ({name})"
-        require_equal(env, promise, getattr(found, name), getattr(expected, name))
+        promise = f"load_state resumes to the bit where `state` was taken ({name})"
+        require_equal(env, promise, getattr(again, name), getattr(expected, name))
 
 
 def _check_keep(env: TaskEnv, steps: list[Step]) -> None:
@@ -94,7 +94,7 @@ def _check_keep(env: TaskEnv, steps: list[Step]) -> None:
     _start(env)
     env.keep(1, TASKS)
     for time, expected in enumerate(steps):
-        found = env.step(_action(env, time)[1:])
+        kept = env.step(_action(env, time)[1:])
         for name in Step._fields:
             promise = f"tasks that are kept go on as they do among all ({name}; write `_keep` if they do not)"
-            require_equal(env, promise, getattr(found, name), getattr(expected, name)[1:])
+            require_equal(env, promise, getattr(kept, name), getattr(expected, name)[1:])

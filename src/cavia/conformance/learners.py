@@ -22,9 +22,9 @@ THREADS, CALLS = 4, 5
 
 @checked
 def check_learner(learner: Learner, batch: TaskBatch) -> None:
-    """Raise a `CaviaError` that names the promise of `Learner` that the learner breaks; else return.
+    """Check a learner; raise a `CaviaError` that names the promise of `Learner` that it breaks.
 
-    batch: tasks to try it on, at least two, unlike each other, without padding. It is tried in evaluation mode and is
+    batch: at least two different tasks to try it on, without padding. It is tried in evaluation mode and is
            left as it was.
 
     >>> batch = Sine().sample(3, 5, 5, torch.Generator().manual_seed(0))
@@ -113,8 +113,8 @@ def _check_threads(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
     def serve() -> None:
         try:
             for _ in range(CALLS):
-                found = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
-                if not torch.allclose(found, expected, rtol=CLOSE, atol=CLOSE):
+                predicted = learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y))
+                if not torch.allclose(predicted, expected, rtol=CLOSE, atol=CLOSE):
                     wrong.append("other numbers")
         except Exception as error:
             wrong.append(error)
@@ -128,7 +128,7 @@ def _check_threads(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None
 
 
 def _check_saving(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
-    """Saved and loaded it is the same; the network and a loss of one's own are given again."""
+    """Saved and loaded it is the same; the network and a user's own loss are passed again."""
     if isinstance(learner.model, Conditioned):
         return  # it takes a new copy of the module, which only its owner can make
     with tempfile.TemporaryDirectory() as folder:
@@ -137,8 +137,8 @@ def _check_saving(learner: Learner, batch: TaskBatch, adapted: Adapted) -> None:
         loss = learner.loss if callable(learner.loss) else None
         again = load(path, loss=loss, learner=type(learner))
     keeps(learner, "saved and loaded it has the same version", again.version == learner.version)
-    found = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
-    require_close(learner, "saved and loaded it predicts the same", found, learner.predict(batch.query_x, adapted))
+    predicted = again.predict(batch.query_x, again.adapt(batch.support_x, batch.support_y))
+    require_close(learner, "saved and loaded it predicts the same", predicted, learner.predict(batch.query_x, adapted))
 
 
 def _check_training(learner: Learner, batch: TaskBatch) -> None:

@@ -13,9 +13,9 @@ from cavia.tasks.points import Inputs, as_inputs, each, lead, shape, tensors
 
 @checked
 def check_model(model: ContextModel, x: Inputs) -> None:
-    """Raise a `CaviaError` that names the promise of `ContextModel` that the network breaks; else return.
+    """Check a network; raise a `CaviaError` that names the promise of `ContextModel` that it breaks.
 
-    x: inputs to try it on, [T, N, ...], at least two tasks of two points, unlike each other. It is tried in evaluation
+    x: inputs to try it on, [T, N, ...], at least two different tasks of two points. It is tried in evaluation
        mode and is left as it was.
 
     >>> check_model(MLP(inputs=1, outputs=1, context=5), torch.rand(3, 4, 1))

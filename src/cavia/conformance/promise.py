@@ -20,8 +20,8 @@ class Broken(CaviaError):
 def keeps(subject: object, promise: str, kept: bool, instead: str = "") -> None:
     """Raise unless the promise is kept; instead: what was found."""
     if not kept:
-        found = f"; {instead}" if instead else ""
-        raise Broken(f"{type(subject).__name__} breaks a promise: {promise}{found}")
+        details = f"; {instead}" if instead else ""
+        raise Broken(f"{type(subject).__name__} breaks a promise: {promise}{details}")
 
 
 @contextmanager
@@ -38,15 +38,15 @@ def left_as_it_was(subject: nn.Module) -> Iterator[None]:
         keeps(subject, "calls change no weight or buffer", torch.equal(before[name], value), name)
 
 
-def require_close(subject: object, promise: str, found: Tensor, expected: Tensor) -> None:
+def require_close(subject: object, promise: str, actual: Tensor, expected: Tensor) -> None:
     """Raise unless two tensors are equal up to rounding."""
-    keeps(subject, promise, found.shape == expected.shape, f"{shape(found)} against {shape(expected)}")
+    keeps(subject, promise, actual.shape == expected.shape, f"{shape(actual)} against {shape(expected)}")
     size = max(expected.detach().abs().max().item() if expected.numel() else 0.0, 1e-3)
-    distance = (found - expected).detach().abs().max().item() if found.numel() else 0.0
+    distance = (actual - expected).detach().abs().max().item() if actual.numel() else 0.0
     kept = distance <= CLOSE * size and not math.isnan(distance)
     keeps(subject, promise, kept, f"the largest difference is {distance:.2g} among numbers up to {size:.2g}")
 
 
-def require_equal(subject: object, promise: str, found: Tensor, expected: Tensor) -> None:
+def require_equal(subject: object, promise: str, actual: Tensor, expected: Tensor) -> None:
     """Raise unless two tensors are equal to the bit."""
-    keeps(subject, promise, found.shape == expected.shape and torch.equal(found, expected))
+    keeps(subject, promise, actual.shape == expected.shape and torch.equal(actual, expected))

@@ -17,7 +17,7 @@ TASKS = 3
 
 @checked
 def check_tasks(family: TaskFamily, support: int | None = None, query: int | None = None) -> None:
-    """Raise a `CaviaError` that names the promise of `TaskFamily` that the family breaks; else return.
+    """Check a family; raise a `CaviaError` that names the promise of `TaskFamily` that it breaks.
 
     support, query: points per task to ask for, by default the family's own numbers, else 10.
 
@@ -55,7 +55,7 @@ def _check_split(family: TaskFamily, split: str, support: int, query: int) -> No
         for value in (*tensors(x), y):
             shown = value if mask is None else value[mask]
             finite = not value.is_floating_point() or bool(shown.isfinite().all())
-            keeps(family, f"{what} points are finite where they are no padding", finite)
+            keeps(family, f"{what} points are finite unless they are padding", finite)
     for name, value in batch.attributes.items():
         keeps(family, f"attribute {name!r} is a tensor [T, ...]", len(value) == len(batch), f"got {shape(value)}")
 
@@ -66,8 +66,8 @@ def _sample(family: TaskFamily, seed: int, split: str, support: int, query: int)
 
 def _tensors(batch: TaskBatch) -> dict[str, Tensor]:
     """All tensors of the batch, by name."""
-    found: dict[str, Tensor] = {}
+    named: dict[str, Tensor] = {}
     for name, value in vars(batch).items():
         if name != "attributes" and value is not None:
-            found |= {f"{name} {i}".removesuffix(" 0"): one for i, one in enumerate(tensors(value))}
-    return found
+            named |= {f"{name} {i}".removesuffix(" 0"): one for i, one in enumerate(tensors(value))}
+    return named

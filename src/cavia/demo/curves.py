@@ -42,8 +42,8 @@ class Curves:
     @torch.no_grad()
     def adapt(self, points: Sequence[tuple[float, float]], steps: int) -> dict[str, Any]:
         """Each model after 0 … steps steps on the points: its curve, the error at the points, the context."""
-        found = torch.tensor(points, dtype=torch.float32).view(1, -1, 2)
-        x, y = found[..., :1], found[..., 1:]  # [1, K, 1]
+        pairs = torch.tensor(points, dtype=torch.float32).view(1, -1, 2)
+        x, y = pairs[..., :1], pairs[..., 1:]  # [1, K, 1]
         answers = [{"label": model.label, **_after_each_step(model.learner, x, y, steps)} for model in self.models]
         return {"x": as_json(grid().flatten()), "models": answers}
 

@@ -91,12 +91,12 @@ class Faces:
         learner, generator = next(iter(self.models.values())).learner, seeded_generator(0, "imagined")
         index = torch.randperm(PIXELS, generator=generator)[:PATTERNS]
         colours = torch.from_numpy(drawn).flatten(1, 2)[:, index] / 255
-        found = learner.adapt(self.places[index].expand(len(drawn), -1, -1), colours)
-        if CONTEXT not in found.parameters:
+        adapted = learner.adapt(self.places[index].expand(len(drawn), -1, -1), colours)
+        if CONTEXT not in adapted.parameters:
             return drawn
-        mean = found.context.mean(0)
+        mean = adapted.context.mean(0)
         mixture = torch.randn(len(drawn), len(drawn), generator=generator) / len(drawn) ** 0.5
-        context = mean + mixture @ (found.context - mean)
+        context = mean + mixture @ (adapted.context - mean)
         pixels = learner.predict(self.places.expand(len(drawn), -1, -1), Adapted({CONTEXT: context}))
         return (pixels.clamp(0, 1) * 255).round().byte().view(-1, SIZE, SIZE, 3).numpy()
 

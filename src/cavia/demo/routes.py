@@ -142,7 +142,7 @@ def _add_navigation(routes: APIRouter, panels: Panels) -> None:
 
 def _there(panel: Anything | None) -> Anything:
     if panel is None:
-        raise CaviaError("there is no model for this panel; /api/about lists those that there are")
+        raise CaviaError("there is no model for this panel; /api/about lists the panels that have one")
     return panel
 
 

@@ -96,13 +96,13 @@ def evaluate(
             names = [_of_returns(one) for one in metrics]
             episodes = 20 if support is None else support
             sizes = (40 if tasks is None else tasks, episodes, episodes if query is None else query, steps)
-            found = returns(learner, source, *sizes, seed, split, chunk, names, updates or Updates())
+            evaluations = returns(learner, source, *sizes, seed, split, chunk, names, updates or Updates())
         else:
             support = (source.support or 10) if support is None else support
             query = (source.query or 100) if query is None else query
             batches = drawn(source, 1000 if tasks is None else tasks, support, query, seed, split, chunk)
-            found = scores(learner, batches, steps, metrics)
-    return found if isinstance(metric, list) else found[0]
+            evaluations = scores(learner, batches, steps, metrics)
+    return evaluations if isinstance(metric, list) else evaluations[0]
 
 
 def _of_returns(metric: Any) -> str:

@@ -35,9 +35,9 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
     for batch in batches:
         batch = batch.to(device_of(learner))
         predictions = _predictions(learner, batch, steps)
-        found = [_metric(one, learner, predictions[0], batch.query_y) for one in metrics]
-        names = [name for name, _ in found]
-        for kept, (_, score) in zip(values, found, strict=True):
+        scored = [_metric(one, learner, predictions[0], batch.query_y) for one in metrics]
+        names = [name for name, _ in scored]
+        for kept, (_, score) in zip(values, scored, strict=True):
             kept.append(torch.stack([score(one, batch) for one in predictions]))
     return [Evaluation(name, torch.cat(parts, 1).cpu()) for name, parts in zip(names, values, strict=True)]
 

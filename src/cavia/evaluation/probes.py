@@ -63,8 +63,8 @@ def plane(points: Tensor) -> Tensor:
     """
     centred = points - points.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
-    found = centred @ directions[:2].T
-    return pad(found, (0, 2 - found.shape[1]))
+    projected = centred @ directions[:2].T
+    return pad(projected, (0, 2 - projected.shape[1]))
 
 
 def axis_alignment(points: Tensor, values: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def digest(flags: tuple[str, ...]) -> str:
 
 
 def build(path: Path, flags: tuple[str, ...]) -> None:
-    """Compile in a temporary folder, then rename: whoever is killed, or builds the same meanwhile, harms nobody."""
+    """Compile in a temporary folder, then rename: a process that is killed, or builds the same, harms no other."""
     compiler = _compiler()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

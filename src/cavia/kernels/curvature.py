@@ -32,9 +32,9 @@ class _Curvature(ctypes.Structure):
 
 def turned(rows: Tensor) -> Tensor:
     """rows [i, N] as [N, i], each row filled up with zeros to whole registers."""
-    found = library()
-    assert found is not None, "the caller has checked"
-    lanes = found.cavia_curvature_lanes()
+    kernels = library()
+    assert kernels is not None, "the caller has checked"
+    lanes = kernels.cavia_curvature_lanes()
     wide = rows.new_zeros(rows.shape[1], -(-len(rows) // lanes) * lanes)
     wide[:, : len(rows)] = rows.T
     return wide
@@ -71,8 +71,8 @@ def product(
         getattr(call, name)[: len(parts)] = [None if part is None else part.data_ptr() for part in parts]
     for name, part in {"of_output": of_output, "mixed": mixed, "log_std": log_std, "mixed_sums": sums}.items():
         setattr(call, name, None if part is None else part.data_ptr())
-    found = library()
-    assert found is not None, "the caller has checked"
-    if found.cavia_curvature(ctypes.byref(call)):
+    kernels = library()
+    assert kernels is not None, "the caller has checked"
+    if kernels.cavia_curvature(ctypes.byref(call)):
         raise MemoryError(f"not enough memory for {threads} threads and layers of {list(call.sizes)} numbers")
     return gradients, biases, sums

@@ -139,11 +139,11 @@ def _by_tap(weight: Tensor) -> Tensor:
 
 
 def _call(job: int, x: Tensor, weight: Tensor, pooled: Tensor, index: Tensor, **extra: Tensor) -> None:
-    found = library()
-    assert found is not None, "the caller has checked"
+    kernels = library()
+    assert kernels is not None, "the caller has checked"
     x = x.permute(0, 2, 3, 1).contiguous()
     first = _First(job, len(x), x.shape[-1], x.shape[1], weight.shape[-1])
     for name, tensor in {"x": x, "weights": weight, "pooled": pooled, "index": index, **extra}.items():
         setattr(first, name, tensor.data_ptr())
-    if found.cavia_first(ctypes.byref(first)):
+    if kernels.cavia_first(ctypes.byref(first)):
         raise MemoryError(f"not enough memory for {len(x)} pictures and {weight.shape[-1]} filters")

@@ -41,7 +41,7 @@ class _Stem(ctypes.Structure):
 
 
 def fits(channels: int, width: int) -> bool:
-    """Whether the kernel has been written for so many input channels and filters."""
+    """Whether the kernel supports these numbers of input channels and filters."""
     return channels in CHANNELS and width % LEAST_WIDTH == 0 and LEAST_WIDTH <= width <= MOST_WIDTH
 
 
@@ -77,8 +77,8 @@ class _FusedStem(torch.autograd.Function):
         if torch.is_grad_enabled():  # somebody will differentiate this: PyTorch can, we cannot
             wanted = [part for part, need in zip(parts, needed, strict=True) if need]
             out = plain(x, _in_threes(parts), ctx.stem.epsilon)
-            found = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
-            return None, None, None, *(next(found) if need else None for need in needed)
+            gradients = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
+            return None, None, None, *(next(gradients) if need else None for need in needed)
         return None, None, None, *_backward(ctx.stem, parts, gradient)
 
 
@@ -134,7 +134,7 @@ def _point(stem: _Stem, name: str, tensors: Sequence[Tensor]) -> None:
 
 
 def _call(name: str, stem: _Stem) -> None:
-    found = library()
-    assert found is not None, "the caller has checked"
-    if getattr(found, name)(ctypes.byref(stem)):
+    kernels = library()
+    assert kernels is not None, "the caller has checked"
+    if getattr(kernels, name)(ctypes.byref(stem)):
         raise MemoryError(f"{name}: not enough memory for {stem.pictures} pictures and {stem.width} filters")

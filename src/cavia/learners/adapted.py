@@ -84,7 +84,7 @@ class Adapted:
 
     @property
     def finite(self) -> Tensor:
-        """Which tasks have finite numbers only, [T] bool: not those whose points were NaN, infinite or too large."""
+        """Which tasks have only finite numbers, [T] bool; tasks whose points were NaN, infinite or too large do not."""
         each = (value.detach().isfinite() for value in self.flatten()[0])
         return torch.stack([fine.flatten(1).all(1) if fine.ndim > 1 else fine for fine in each]).all(0)
 
@@ -128,7 +128,7 @@ class Adapted:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what adapted."""
+        """The names of what adapted."""
         return tuple(self._parameters)
 
     def keys(self) -> KeysView[str]:
@@ -141,7 +141,7 @@ class Adapted:
         return self._parameters.items()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Adapted":
-        """Every tensor [T, ...] changed by the same function."""
+        """Apply a function to every tensor [T, ...]."""
         statistics = None if self._statistics is None else change(self._statistics)
         return Adapted.of({name: change(value) for name, value in self._parameters.items()}, statistics)
 
@@ -159,7 +159,7 @@ class Adapted:
 
     @checked
     def lerp(self, other: "Adapted", share: float | Tensor) -> "Adapted":
-        """The way from here to another, by a share of it: one number, or one for each of n tasks, [n]."""
+        """Interpolate towards another by `share`: one number, or one for each of n tasks, [n]."""
         if not isinstance(share, Tensor) and not abs(share) < LARGEST_RATE:
             raise CaviaError(f"share must be finite, got {share}")
         if isinstance(share, Tensor) and (share.ndim > 1 or not share.is_floating_point()):
@@ -182,7 +182,7 @@ class Adapted:
     @staticmethod
     @checked
     def cat(parts: "Sequence[Adapted]") -> "Adapted":
-        """The tasks of all of them, in order."""
+        """All their tasks, in order."""
         layouts = {part.flatten()[1] for part in parts}
         if len(layouts) != 1:
             raise CaviaError(f"parts must be of one learner, at least one, got {len(parts)} of {len(layouts)} kinds")
@@ -190,7 +190,7 @@ class Adapted:
         return Adapted.unflatten([torch.cat(column) for column in columns], layouts.pop())
 
     def flatten(self) -> tuple[list[Tensor], Layout]:
-        """All tensors, and what `unflatten` makes an Adapted of them by."""
+        """All tensors, and the layout from which `unflatten` restores the Adapted."""
         tensors, has_statistics = list(self._parameters.values()), self._statistics is not None
         if self._statistics is not None:
             tensors.append(self._statistics)
@@ -198,7 +198,7 @@ class Adapted:
 
     @staticmethod
     def unflatten(tensors: Sequence[Any], layout: Layout) -> "Adapted":
-        """What `flatten` took apart."""
+        """Undo `flatten`."""
         names, has_statistics = layout
         statistics = tensors[-1] if has_statistics else None
         return Adapted.of(dict(zip(names, tensors, strict=not has_statistics)), statistics)

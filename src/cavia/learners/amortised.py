@@ -21,7 +21,7 @@ class CNP(Learner):
     The encoder reads each point (x, y) on its own; the mean over points and a linear map give the embedding, which
     the model, here the decoder, takes as its context.
 
-    model:   the decoder, with as many context parameters as the embedding shall have.
+    model:   the decoder; its number of context parameters is the size of the embedding.
     inputs:  length of a point's x.
     outputs: length of a point's y.
     encoder: widths of the encoder's ReLU layers.

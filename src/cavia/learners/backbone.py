@@ -42,29 +42,29 @@ def filled(
     held, prefix = (module, PREFIX) if model is None else (model, "model.")
     assert held is not None
     own = {prefix + name: value.detach() for name, value in held.state_dict().items()}
-    found = {name: _checked(name, kind, own, path) for name, kind in _readable(wanted, tensors, path).items()}
-    wrong = [name for name, value in found.items() if value is None]
+    weights = {name: _checked(name, kind, own, path) for name, kind in _readable(wanted, tensors, path).items()}
+    wrong = [name for name, value in weights.items() if value is None]
     if wrong:
         name = wrong[0].removeprefix(PREFIX)
         raise CaviaError(
-            f"the module is not the one that {path} was trained on: {len(wrong)} of its {len(found)} frozen weights "
+            f"the module is not the one that {path} was trained on: {len(wrong)} of its {len(weights)} frozen weights "
             f"differ, first {name!r}; load the same weights into it"
         )
-    return tensors | {name: value for name, value in found.items() if value is not None}
+    return tensors | {name: value for name, value in weights.items() if value is not None}
 
 
 def _readable(wanted: Any, tensors: Mapping[str, Tensor], path: Path) -> dict[str, tuple[torch.dtype, str]]:
     """Name → type and digest, if they are what `fingerprints` wrote."""
     if not isinstance(wanted, dict):
         raise CaviaError(f"{path} is damaged: backbone must be a dictionary, got {shown(wanted)}")
-    found = {}
+    kinds = {}
     for name, kind in wanted.items():
         is_pair = isinstance(kind, list) and len(kind) == 2 and all(isinstance(part, str) for part in kind)
         dtype = getattr(torch, kind[0], None) if is_pair else None
         if not isinstance(dtype, torch.dtype) or not name.startswith(PREFIX) or name in tensors:
             raise CaviaError(f"{path} is damaged: backbone[{shown(name)}] must be a type and a digest")
-        found[name] = dtype, kind[1]
-    return found
+        kinds[name] = dtype, kind[1]
+    return kinds
 
 
 def _checked(name: str, kind: tuple[torch.dtype, str], own: Mapping[str, Tensor], path: Path) -> Tensor | None:

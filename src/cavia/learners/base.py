@@ -24,7 +24,7 @@ from cavia.tasks.points import Array, Inputs, as_points, as_tensor, lead, shape,
 class Learner(Built, nn.Module, ABC):
     """A method of fast adaptation around a model.
 
-    Its `parameters()` are exactly what the outer loop trains. What belongs to a task is never kept on the learner:
+    Its `parameters()` are exactly what the outer loop trains. A task's own state is never kept on the learner:
     `adapt` returns it and `predict` takes it. Every constructor argument is an attribute of the same name.
     """
 
@@ -50,7 +50,7 @@ class Learner(Built, nn.Module, ABC):
 
     @property
     def version(self) -> str:
-        """Names the learner as it is now: the same after saving and loading, another after further training.
+        """Identifies the learner's present state: the same after saving and loading, another after further training.
 
         A context adapted under one version means nothing to another; `cavia.ContextStore` keeps them apart.
         """
@@ -99,14 +99,14 @@ class Learner(Built, nn.Module, ABC):
                floating types become the learner's own. x may be a dictionary of tensors, for networks with several.
         mask:  [T, K] bool, False where a point is padding.
         steps: gradient steps, by default as many as in training; 0 gives the start.
-        start: where to go on from, what `adapt` returned for the same T tasks; by default where the learner begins.
-        Returns what belongs to the tasks, to be given to `predict`.
+        start: what `adapt` returned for the same T tasks, to continue from; by default the learner's own start.
+        Returns the adapted tasks, to be given to `predict`.
 
-        Of an iterator of batches, each (x, y) or (x, y, mask), an iterator over what they return is returned, one batch
+        Given an iterator of batches, each (x, y) or (x, y, mask), it returns an iterator of adapted batches, one batch
         in memory at a time: `for adapted in learner.adapt(batches): …`
 
-        Tasks never meet. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
-        its predictions too, and the other tasks are as without it; `adapted.finite` [T] tells which are fine.
+        Tasks never mix. A task whose points are not finite, or too large to square, ends as NaN or infinite numbers,
+        and so do its predictions; other tasks are not affected. `adapted.finite` [T] says which are fine.
         """
         if isinstance(x, Iterator):
             return each_adapted(self, x, y, mask, steps, start)
@@ -210,24 +210,24 @@ class Learner(Built, nn.Module, ABC):
             )
 
     def check_query(self, batch: TaskBatch) -> None:
-        """Raise if the batch has no query points, or such as the model cannot leave out."""
+        """Raise if the batch has no query points, or padded ones that the model cannot leave out."""
         self.check_mask(batch.query_mask)
         if not lead(batch.query_x).shape[1]:
             raise CaviaError(f"a loss needs at least 1 query point, got query_x {shape(batch.query_x)}")
 
     def check_targets(self, y: Tensor) -> None:
-        """Raise if y [T, K, ...] has values that the learner cannot take; a graph cannot look at them."""
+        """Raise if y [T, K, ...] has values that the learner cannot use; a graph cannot inspect them."""
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As ever; not in the moment in which another thread has a task's weights in the model."""
+        """As in nn.Module, but never while another thread has a task's weights in the model."""
         with lock_of(self.model):
             return super().state_dict(*args, **kwargs)
 
     @checked
     def save(self, path: str | PathLike[str], backbone: bool = False) -> None:
-        """Write the learner to one file, to be read by `cavia.load`.
+        """Write the learner to one file, for `cavia.load`.
 
-        backbone: with the weights that `cavia.condition(…, freeze=True)` froze. By default the file has only
+        backbone: include the weights that `cavia.condition(…, freeze=True)` froze. By default the file has only
                   fingerprints of them, and `cavia.load(path, module=…)` needs a module that has them.
         """
         from cavia.learners.saving import save
@@ -247,8 +247,8 @@ class Learner(Built, nn.Module, ABC):
         Inputs:  support_x [T, K, ...], support_y [T, K, ...] and query_x [T, N, ...]; T, K and N are free, from 1 on.
         Outputs: prediction [T, N, ...] and, if a context adapts, context [T, C].
 
-        example: tasks of any numbers, for the shapes and types of their points; not needed for an MLP or a ConvNet with
-                 a loss of ours.
+        example: any number of tasks, for the shapes and types of their points; not needed for an MLP or a ConvNet with
+                 a built-in loss.
         steps:   inner steps, by default as many as in training; they are part of the graph.
         mask:    one more input, support_mask [T, K] bool, False where a point is padding.
 

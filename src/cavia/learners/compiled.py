@@ -29,14 +29,14 @@ MOST_STEPS = 10  # in one graph; more are taken one by one
 def compiled(learner: Learner) -> Learner:
     """The learner for test time: `adapt` and `predict` as compiled graphs, many times faster for few tasks.
 
-    It takes the same calls and returns the same but for rounding. The first call with a new kind of inputs compiles a
+    It takes the same calls and returns the same up to rounding. The first call with a new kind of inputs compiles a
     graph, which takes seconds. Numbers of tasks and points are rounded up to the next of 1, 2, 4, 8, 12, 16, 24, 32,
-    48, … and the rest is padding, so a service meets few kinds; call it once with the numbers that you expect before it
+    48, … and the rest is padding, so a service sees few kinds; call it once with the numbers that you expect before it
     is in use. Networks with batch norm have a graph for each number of points.
 
-    The learner itself stays as it is, and may be trained further: graphs read its weights at every call and follow
+    The learner itself does not change, and may be trained further: graphs read its weights at every call and follow
     `train()` and `eval()`. Other attributes, such as rates, are those of the first call. Several threads may share it.
-    Where the network cannot be compiled, or is faster as it is, a warning says why, and the learner's own calls run.
+    If the network cannot be compiled, or is faster uncompiled, a warning says why, and the learner's own calls run.
 
     >>> learner = CAVIA(MLP(inputs=1, outputs=1, context=5), loss="mse")
     >>> service = compiled(learner)
@@ -84,9 +84,9 @@ class CompiledLearner(Learner):
         key = self.graphs.key(("adapt", steps, layout), values)
         if key in self.graphs.plans:
             learner.check_targets(y)  # a graph cannot look at values
-            found = self.graphs.run(key, values)
-            if found is not None:
-                return _first(found, x.shape[0])  # type: ignore[union-attr]  # known kinds are tensors
+            outputs = self.graphs.run(key, values)
+            if outputs is not None:
+                return _first(outputs, x.shape[0])  # type: ignore[union-attr]  # known kinds are tensors
         return self._adapt_anew(key, x, y, mask, steps, start)
 
     def predict(self, x: Array | Mapping[str, Array], adapted: Adapted) -> Tensor:
@@ -103,10 +103,10 @@ class CompiledLearner(Learner):
                 return self.predict(fitting(self.learner, inputs), adapted)
             with self.graphs.as_it_is() as plain:
                 return plain.predict(inputs, adapted)
-        found = self.graphs.run(key, values)
-        if found is None:
+        outputs = self.graphs.run(key, values)
+        if outputs is None:
             return self._predict_anew(key, values[0], adapted)
-        return _unpadded(found[0][0], x)  # type: ignore[arg-type]  # known kinds are tensors
+        return _unpadded(outputs[0][0], x)  # type: ignore[arg-type]  # known kinds are tensors
 
     def _adapt_anew(
         self, key: Hashable | None, x: Any, y: Any, mask: Any, steps: int, start: Adapted | None
@@ -139,8 +139,8 @@ class CompiledLearner(Learner):
         padding = [fillers(value, tasks, points) for value in own] + [fillers(value, tasks) for value in given]
         full = first_points(tasks, points, x.shape[1], x.device) if points and mask is None else None
         function = _adaptation(self.pads_points, steps, layout)
-        found = self._compiled(key, ("adapt", steps, layout), function, (*own, *given), Plan(padding, full))
-        return result if found is None else _first(found, len(x))
+        outputs = self._compiled(key, ("adapt", steps, layout), function, (*own, *given), Plan(padding, full))
+        return result if outputs is None else _first(outputs, len(x))
 
     def _predict_anew(self, key: Hashable, x: Tensor, adapted: Adapted) -> Tensor:
         """`predict` for points of new shapes."""
@@ -156,8 +156,8 @@ class CompiledLearner(Learner):
         tasks, points = rounded(len(x)), rounded(x.shape[1]) if self.pads_points else None
         given, layout = _flat(adapted)
         padding = [fillers(x, tasks, points), *(fillers(value, tasks) for value in given)]
-        found = self._compiled(key, ("predict", layout), _prediction(layout), (x, *given), Plan(padding, mask=None))
-        return result if found is None else _unpadded(found[0][0], x)
+        outputs = self._compiled(key, ("predict", layout), _prediction(layout), (x, *given), Plan(padding, mask=None))
+        return result if outputs is None else _unpadded(outputs[0][0], x)
 
     def _compiled(
         self, key: Hashable, what: Hashable, function: Function, values: Sequence[Tensor], plan: Plan
@@ -270,9 +270,9 @@ def _rows(tasks: Any, rows: slice) -> Any:
     return None if tasks is None else tasks[rows]
 
 
-def _first(found: tuple[Sequence[Tensor], Layout], tasks: int) -> Adapted:
+def _first(outputs: tuple[Sequence[Tensor], Layout], tasks: int) -> Adapted:
     """Without the tasks that were padding."""
-    tensors, layout = found
+    tensors, layout = outputs
     return Adapted.unflatten([value if value.shape[0] == tasks else value[:tasks] for value in tensors], layout)
 
 

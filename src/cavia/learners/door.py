@@ -78,10 +78,10 @@ def own_tensor(learner: nn.Module) -> Tensor | None:
 
 def _in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The tensor in another floating type, if all its numbers can be there."""
-    found = value.to(dtype)
-    if found is value or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return found  # where nobody can look at values
-    lost = found.isinf() & ~value.isinf()
+    converted = value.to(dtype)
+    if converted is value or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return converted  # where nobody can look at values
+    lost = converted.isinf() & ~value.isinf()
     if lost.any():
         raise CaviaError(f"x holds {value[lost][0].item():g}, which the learner's {dtype} cannot; scale the inputs")
-    return found
+    return converted

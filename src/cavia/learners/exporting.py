@@ -79,10 +79,10 @@ def _quietly() -> Iterator[None]:
 def _outputs(learner: Learner, points: Points, steps: int) -> dict[str, Tensor]:
     """What the graph returns, by name."""
     adapted = learner._infer(points.support_x, points.support_y, points.support_mask, steps, None)
-    found = {"prediction": learner.respond(points.query_x, adapted)}
+    outputs = {"prediction": learner.respond(points.query_x, adapted)}
     if CONTEXT in adapted:
-        found[CONTEXT] = adapted.context
-    return found
+        outputs[CONTEXT] = adapted.context
+    return outputs
 
 
 def _graph(learner: Learner, points: Points, steps: int) -> Any:
@@ -113,9 +113,9 @@ def _traced(learner: Learner, points: Points, steps: int, one_task: bool) -> Any
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         own = Points(*(value.unsqueeze(0) if one_task else value for value in tensors))
-        found = _outputs(learner, own, steps)
-        names[:] = found
-        return tuple(value.squeeze(0) if one_task else value for value in found.values())
+        outputs = _outputs(learner, own, steps)
+        names[:] = outputs
+        return tuple(value.squeeze(0) if one_task else value for value in outputs.values())
 
     with is_compiling(), exporting():
         trace = make_fx(function, table(), tracing_mode="symbolic", _allow_non_fake_inputs=True)
@@ -176,8 +176,8 @@ def _difference(learner: Learner, points: Points, steps: int, content: bytes) ->
     for numbers in ((2, 6, 3), (5, 4, 9)):
         given = points.resized(*numbers)
         wanted = _outputs(learner, given, steps)
-        found = session.run(list(wanted), {name: value.numpy() for name, value in given.present().items()})
-        for (name, right), array in zip(wanted.items(), found, strict=True):
+        arrays = session.run(list(wanted), {name: value.numpy() for name, value in given.present().items()})
+        for (name, right), array in zip(wanted.items(), arrays, strict=True):
             apart = (torch.from_numpy(array) - right).abs().max()
             if not apart <= TOLERANCE * right.abs().max().clamp(min=1):
                 return f"{name} would differ by {float(apart):.1g} for {numbers[0]} tasks"

@@ -144,7 +144,7 @@ class GradientLearner(Learner):
 
     @property
     def _has_closed_form(self) -> bool:
-        """Whether the gradient is that of squared errors by the context of an MLP, with no code of one's own in it."""
+        """Whether the gradient is that of squared errors with respect to the context of an MLP, without users' code."""
         kind = type(self)
         is_ours = kind.mean_loss is Learner.mean_loss and kind.predictor is GradientLearner.predictor
         known = is_ours and self.point_loss is mse and self.fast_names == (CONTEXT,)
@@ -207,8 +207,8 @@ class GradientLearner(Learner):
         tasks = lead(points[0]).shape[0]
         if tasks == 1 or not getattr(self.model, "vectorises", True):  # for one, vmap makes convolutions slower
             rows: list[Any] = [partial(each, lambda value, i=i: value[i]) for i in range(tasks)]
-            found = [one_task(*map(row, (fast, *points))) for row in rows]
-            return found[0].unsqueeze(0) if tasks == 1 else torch.stack(found)
+            results = [one_task(*map(row, (fast, *points))) for row in rows]
+            return results[0].unsqueeze(0) if tasks == 1 else torch.stack(results)
         return torch.func.vmap(one_task, randomness="different")(fast, *points)
 
 

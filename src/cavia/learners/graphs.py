@@ -39,14 +39,14 @@ class Plan(NamedTuple):
     graph: Graph | None = None
 
     def inputs(self, values: Sequence[Tensor]) -> list[Tensor]:
-        found = []
+        padded = []
         for value, fillers in zip(values, self.fillers, strict=True):
             for zeros, axis in fillers:
                 value = torch.cat((value, zeros), axis)
-            found.append(value.contiguous())
+            padded.append(value.contiguous())
         if self.mask is not None:
-            found.insert(2, self.mask)
-        return found
+            padded.insert(2, self.mask)
+        return padded
 
 
 class Graphs:
@@ -154,8 +154,8 @@ class Graphs:
         def traced(*tensors: Tensor) -> tuple[Tensor, ...]:
             nonlocal layout
             own = {f"learner.{name}": value for name, value in zip(self.names, tensors, strict=False)}
-            found, layout = torch.func.functional_call(caller, own, (tensors[len(own) :],))
-            return tuple(found)
+            outputs, layout = torch.func.functional_call(caller, own, (tensors[len(own) :],))
+            return tuple(outputs)
 
         # Stand-ins, because tensors that were made in inference mode cannot be traced.
         examples = [

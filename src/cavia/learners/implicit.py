@@ -17,14 +17,14 @@ from cavia.tasks.points import Inputs, without_padding
 
 
 class ImplicitMAML(GradientLearner):
-    """iMAML (Rajeswaran et al., 2019): all weights adapt, held to their start; the outer gradient is implicit.
+    """iMAML (Rajeswaran et al., 2019): all weights adapt, pulled towards their start; the outer gradient is implicit.
 
     A task minimises L(φ) + λ/2 ‖φ − θ‖². At the minimum, the derivative of φ by θ follows from the curvature there, and
     no graph through the steps is kept: more of them cost time, but no memory. The more steps, the better it fits.
 
     inner_lr: must be small enough for the loss's curvature plus λ.
-    strength: λ, how strongly the weights are held to their start.
-    cg_steps: of conjugate gradients, for the outer gradient.
+    strength: λ, how strongly the weights are pulled towards their start.
+    cg_steps: steps of conjugate gradients, for the outer gradient.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def conjugate_gradients(matrix: Callable[[Fast], Fast], wanted: Fast, steps: int
     matrix: v → A v; names → [T, ...]. A task ends where A is not positive in the direction that it would take: far from
     a minimum a loss may bend down.
     """
-    found = {name: torch.zeros_like(value) for name, value in wanted.items()}
+    solution = {name: torch.zeros_like(value) for name, value in wanted.items()}
     rest = direction = wanted
     length = _dot(rest, rest)
     goes_on = length > 0  # [T]
@@ -96,12 +96,12 @@ def conjugate_gradients(matrix: Callable[[Fast], Fast], wanted: Fast, steps: int
         curvature = _dot(direction, image)
         goes_on = goes_on & (curvature > 0)
         share = (length / curvature.where(goes_on, 1)).where(goes_on, 0)  # [T]
-        found = _plus(found, share, direction)
+        solution = _plus(solution, share, direction)
         rest = _plus(rest, -share, image)
         before, length = length, _dot(rest, rest)
         goes_on = goes_on & (length > 0)
         direction = _plus(rest, (length / before.where(goes_on, 1)).where(goes_on, 0), direction)
-    return found
+    return solution
 
 
 def _dot(one: Fast, other: Fast) -> Tensor:

@@ -74,7 +74,7 @@ class Rule(ABC):
     """How a step moves what adapts: two pure functions, of T tasks at once.
 
     What a rule remembers of a task between steps, such as a momentum, is the task's own: name → [T, ...]. `Adapted`
-    keeps it beside what adapts, so that steps can be taken one by one.
+    keeps it next to what adapts, so that steps can be taken one by one.
     """
 
     def begin(self, fast: Fast) -> Fast:
@@ -136,8 +136,8 @@ def by_autograd(task_losses: TaskLosses, fast: Fast) -> tuple[Fast, Tensor]:
         losses = task_losses(leaves)
     if not losses.requires_grad:  # they depend on nothing that could move
         return {name: torch.zeros_like(value) for name, value in fast.items()}, losses
-    found = torch.autograd.grad(losses, list(leaves.values()), torch.ones_like(losses), materialize_grads=True)
-    return dict(zip(leaves, found, strict=True)), losses.detach()
+    gradients = torch.autograd.grad(losses, list(leaves.values()), torch.ones_like(losses), materialize_grads=True)
+    return dict(zip(leaves, gradients, strict=True)), losses.detach()
 
 
 _exporting = ContextVar("exporting", default=False)

@@ -27,13 +27,13 @@ class LEO(GradientLearner):
     their distributions; elsewhere they are the means. `adapted["noise"]` is what was drawn for w, else 0.
 
     model:    the embedding e, x [T, N, ...] → [T, N, F], as for `ProtoNets`; a context stays at 0.
-    inner_lr: of the codes, at the start; the outer loop trains it.
+    inner_lr: initial learning rate of the codes; the outer loop trains it.
     latent:   numbers in a code.
     hidden:   width of the network that reads pairs.
     kl:       weight of the codes' divergence from the standard normal distribution.
-    encoder_penalty: weight of ‖z' − z‖², which makes the encoder's codes like the adapted ones.
+    encoder_penalty: weight of ‖z' − z‖², which pulls the encoder's codes towards the adapted ones.
     orthogonality:   weight of the penalty on decoder rows that are alike.
-    features: numbers in an embedding; by default what the model says.
+    features: size of an embedding; by default the model's.
     """
 
     draws = True
@@ -103,12 +103,12 @@ class LEO(GradientLearner):
         """x [T, N, ...] → [T, N, F]."""
         no_context = self.decode.weight.new_zeros(lead(x).shape[0], self.model.context)
         given = () if statistics is None else (statistics,)
-        found: Tensor = self.model(x, no_context, *given).flatten(2)
-        if found.shape[-1] != self.size:
+        features: Tensor = self.model(x, no_context, *given).flatten(2)
+        if features.shape[-1] != self.size:
             raise CaviaError(
-                f"LEO was built for {self.size} features, the model gives {list(found.shape)}; say features="
+                f"LEO was built for {self.size} features, the model gives {list(features.shape)}; say features="
             )
-        return found
+        return features
 
     def predictor(self, x: Inputs, statistics: Tensor | None = None):  # type: ignore[no-untyped-def]
         """fast → logits [T, N, ways] of x [T, N, ...]: w·e(x) with w = μ(z) + σ(z) ε (Eq. 5)."""
@@ -122,8 +122,8 @@ class LEO(GradientLearner):
 
     def _statistics(self, x: Inputs, fast: Fast) -> Tensor:
         no_context = self.decode.weight.new_zeros(lead(x).shape[0], self.model.context)
-        found: Tensor = self.model.statistics(x, no_context)  # type: ignore[operator]
-        return found
+        statistics: Tensor = self.model.statistics(x, no_context)  # type: ignore[operator]
+        return statistics
 
     @checked
     def forward(self, batch: TaskBatch) -> Tensor:

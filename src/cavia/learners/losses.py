@@ -38,10 +38,10 @@ def cross_entropy(prediction: Tensor, target: Tensor) -> Tensor:
     _check_labels("cross_entropy", prediction, target)
     labels = target.flatten().long()
     try:  # PyTorch's own number to ignore, -100, would count as a loss of 0
-        found = functional.cross_entropy(prediction.flatten(0, 1), labels, reduction="none", ignore_index=NO_LABEL)
+        losses = functional.cross_entropy(prediction.flatten(0, 1), labels, reduction="none", ignore_index=NO_LABEL)
     except IndexError as error:
         raise CaviaError(_wrong_label(prediction, target)) from error
-    return found.view(target.shape)
+    return losses.view(target.shape)
 
 
 def score_mse(prediction: Tensor, target: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ KEEPS = 6.0  # σ of it is the forget gate at the start: almost all is kept
 class MetaLSTM(GradientLearner):
     """Meta-LSTM (Ravi & Larochelle, 2017): θₜ = fₜ ⊙ θₜ₋₁ − iₜ ⊙ ∇L, with gates that an LSTM writes for each weight.
 
-    One LSTM is shared by all weights of the model; each weight has a state of its own in it. It reads the gradient and
+    All weights of the model share one LSTM, in which each weight has its own state. It reads the gradient and
     the loss. The outer loop trains it and the weights' start; the inner gradient is a constant in the outer one, as in
     the paper.
 
@@ -102,5 +102,5 @@ def _flat(fast: Fast) -> Tensor:
 def _gate(layer: nn.Module, hidden: Tensor, weights: Tensor, before: Tensor) -> Tensor:
     """[T, P, hidden], [T, P] and [T, P] → between 0 and 1, [T, P]."""
     read = torch.cat([hidden, weights.unsqueeze(-1), before.unsqueeze(-1)], -1)
-    found: Tensor = layer(read)
-    return found.squeeze(-1).sigmoid()
+    gate: Tensor = layer(read)
+    return gate.squeeze(-1).sigmoid()

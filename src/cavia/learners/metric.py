@@ -46,7 +46,7 @@ class MetricLearner(Learner):
 
     @property
     def embeds_together(self) -> bool:
-        """Whether a query's embedding depends on the points beside it."""
+        """Whether a query's embedding depends on other points."""
         return isinstance(self.model, NormedModel) and not self.model.keeps_statistics
 
     @checked
@@ -133,16 +133,16 @@ def check_labels(learner: Learner, y: Tensor, ways: int) -> None:
 
 def features_of(learner: Learner, model: ContextModel, features: int | None) -> int:
     """The numbers in an embedding: as given, or as many as the model says it has outputs."""
-    found = getattr(model, "outputs", None) if features is None else features
-    if found is None:
+    size = getattr(model, "outputs", None) if features is None else features
+    if size is None:
         raise CaviaError(
             f"{type(learner).__name__} must know how many numbers {type(model).__name__} gives a point; say features="
         )
-    return require_at_least("features", found, 1)
+    return require_at_least("features", size, 1)
 
 
 class ProtoNets(MetricLearner):
-    """Prototypical Networks (Snell et al., 2017): the nearer to the mean of a class's support points, the likelier.
+    """Prototypical Networks (Snell et al., 2017): the closer to the mean of a class's support points, the likelier.
 
     >>> learner = ProtoNets(ConvNet(ways=0, image=28, channels=1, context=0), ways=5)
     >>> adapted = learner.adapt(torch.rand(3, 10, 1, 28, 28), torch.arange(10).expand(3, 10) % 5)
@@ -164,9 +164,9 @@ class ProtoNets(MetricLearner):
 
 
 class MatchingNets(MetricLearner):
-    """Matching Networks (Vinyals et al., 2016): each support point votes for its class, the more the more alike it is.
+    """Matching Networks (Vinyals et al., 2016): each support point votes for its class, weighted by its similarity.
 
-    scale: the cosine similarity is multiplied by it before the softmax; the original has 1.
+    scale: factor of the cosine similarity before the softmax; the original has 1.
     """
 
     kept_names = ("embeddings", LABELS)

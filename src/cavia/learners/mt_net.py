@@ -23,7 +23,7 @@ class MTNet(GradientLearner):
     Weights that belong to no matrix, such as those of norms, move as in MAML. The paper's claim is that little depends
     on the inner rate.
 
-    temperature: of the drawn masks; the smaller, the nearer are they to 0 and 1.
+    temperature: of the sampled masks; the smaller, the closer they are to 0 and 1.
 
     >>> learner = MTNet(MLP(inputs=1, outputs=1, context=0), loss="mse")
     >>> learner.transforms["layers-0-weight"].shape
@@ -57,12 +57,12 @@ class MTNet(GradientLearner):
 
     def network(self, fast: Fast) -> Fast:
         """T W and T b for W [T, rows, ...] and b [T, rows]: the layer's y = T (W x + b)."""
-        found = dict(fast)
+        transformed = dict(fast)
         for name, matrix in self.matrix_of.items():
             value, transform = fast[name], self.transforms[key(matrix)]
             rows = value.flatten(2) if value.ndim > 2 else value.unsqueeze(-1)  # [T, rows, n]
-            found[name] = (transform @ rows).view(value.shape)
-        return found
+            transformed[name] = (transform @ rows).view(value.shape)
+        return transformed
 
     def rule(self) -> Rule:
         shares = {name: self.row_logits[key(name)].sigmoid() for name in set(self.matrix_of.values())}
@@ -70,7 +70,7 @@ class MTNet(GradientLearner):
 
     @checked
     def forward(self, batch: TaskBatch) -> Tensor:
-        """Each task's query loss after adaptation, [T]; in training under masks that are drawn for it."""
+        """Each task's query loss after adaptation, [T]; in training with freshly sampled masks."""
         if not self.training:
             return self.task_losses(batch)
         self.check_query(batch)

@@ -20,14 +20,14 @@ FORWARD_MODE = threading.RLock()  # PyTorch has one level of forward differentia
 
 
 class GaussNewton(Learner):
-    """As CAVIA, only φ adapts, from φ = 0, but by damped Gauss–Newton steps on Σ‖f(x; φ) − y‖² + λ‖φ‖².
+    """Like CAVIA, only φ adapts, from φ = 0, but by damped Gauss–Newton steps on Σ‖f(x; φ) − y‖² + λ‖φ‖².
 
     With a model that is linear in φ, one step ends at the minimum: the prediction of a Gaussian process whose kernel
     is learned. It pays where φ is large and the known points are few; a step takes C predictions of the support
     points at once and a C × C system for each task. For squared errors only.
 
     damping:     λ at the start, the variance of the noise over that of φ; the outer loop trains it.
-    inner_steps: more than one, where the model bends.
+    inner_steps: more than one if the model is not linear in φ.
 
     >>> learner = GaussNewton(MLP(inputs=1, outputs=1, context=5), loss="mse")
     >>> learner.adapt(torch.zeros(3, 10, 1), torch.ones(3, 10, 1)).context.shape
@@ -84,7 +84,7 @@ class GaussNewton(Learner):
         return slopes_by_probing(partial(self.model.head, features), context)
 
     def _check_network(self, solved: Tensor) -> None:
-        """Raise if tasks have no solution, solved [T], because the network itself is no longer finite."""
+        """Raise if tasks have no solution, solved [T], because the network's weights are not finite."""
         if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
             return  # nobody can look at values there
         if not solved.all() and not all(value.isfinite().all() for value in self.parameters()):

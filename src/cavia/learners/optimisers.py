@@ -22,8 +22,8 @@ OPTIMISERS = ("gradient", "momentum", "adam", "gauss_newton")
 def rule_of(optimiser: str, step_size: Mapping[str, float | Tensor]) -> Rule:
     """The rule of that name, at these rates."""
     kinds = dict(zip(OPTIMISERS, (Descent, Momentum, Adam, GaussNewtonSteps), strict=True))
-    found: Rule = kinds[optimiser](step_size)
-    return found
+    rule: Rule = kinds[optimiser](step_size)
+    return rule
 
 
 class Momentum(Descent):

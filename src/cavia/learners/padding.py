@@ -16,14 +16,14 @@ def fillers(value: Tensor, tasks: int, points: int | None = None) -> list[tuple[
 
     points: None leaves the second axis as it is.
     """
-    found, shape = [], list(value.shape)
+    blocks, shape = [], list(value.shape)
     for axis, size in ((1, points), (0, tasks)):
         if size is not None and size > shape[axis]:
             more = [*shape[:axis], size - shape[axis], *shape[axis + 1 :]]
             shape[axis] = size
             with torch.inference_mode(False):
-                found.append((torch.zeros(more, dtype=value.dtype, device=value.device), axis))
-    return found
+                blocks.append((torch.zeros(more, dtype=value.dtype, device=value.device), axis))
+    return blocks
 
 
 def first_points(tasks: int, points: int, count: int, device: torch.device) -> Tensor:

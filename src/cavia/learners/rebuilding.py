@@ -29,7 +29,7 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
     size = sum(tensor.nbytes for tensor in tensors.values())
     try:
         with torch.device("cpu"), Allowance(TIMES * size + SPARE, TENSORS * len(tensors) + SPARE_TENSORS):
-            found = make()
+            built = make()
     except TooLarge as error:
         raise CaviaError(
             f"{path} describes a network far larger than the {size} bytes of its {len(tensors)} tensors: it is "
@@ -41,9 +41,9 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
         raise CaviaError(f"{path}: {error}") from error
     except Exception as error:  # arguments that nobody chose can lead a constructor anywhere
         raise CaviaError(f"{path} does not describe a learner ({_one_line(error)})") from error
-    check_fits(found, tensors, path)
-    _convert(found, tensors)
-    return found
+    check_fits(built, tensors, path)
+    _convert(built, tensors)
+    return built
 
 
 def check_fits(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, exact: bool = False) -> None:

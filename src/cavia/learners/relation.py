@@ -16,14 +16,14 @@ from cavia.models.base import ContextModel
 
 
 class RelationNets(MetricLearner):
-    """Relation Networks (Sung et al., 2018): a network g scores a query beside each class's summed embedding.
+    """Relation Networks (Sung et al., 2018): a network g scores a query against each class's summed embedding.
 
     The score of class c is σ(g([Σ e(support of c), e(query)])), trained by squared errors towards 1 for the right class
     and 0 for the others. Predictions are g's numbers before the σ: logits, [T, N, ways].
 
     loss:     "score_mse", the paper's, or "cross_entropy".
     hidden:   widths of g's ReLU layers.
-    features: numbers in an embedding; by default what the model says.
+    features: size of an embedding; by default the model's.
     """
 
     kept_names = ("classes",)

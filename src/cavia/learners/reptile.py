@@ -13,7 +13,7 @@ from cavia.tasks.points import Inputs, each, lead, without_padding
 
 
 class Reptile(GradientLearner):
-    """All weights adapt; the outer loop moves θ towards the adapted weights instead of differentiating through.
+    """All weights adapt; the outer loop moves θ towards the adapted weights, without differentiating the steps.
 
     In training, a task adapts on its support and query points together, each step on other ones: step i of n takes
     every n-th point from the i-th on. What minibatches of a task agree on is what Reptile learns from (Nichol et al.,

@@ -73,10 +73,10 @@ def load(
     module: nn.Module | None = None,
     learner: type[Learner] | None = None,
 ) -> Learner:
-    """The learner that `learner.save(path)` wrote, in evaluation mode. No code of the file is run, and none imported.
+    """The learner that `learner.save(path)` wrote, in evaluation mode. The file runs no code and imports none.
 
-    model:  the network to put the weights into, if it is of a class of your own that cannot be built from what it says
-            of itself, or is not imported.
+    model:  the network to put the weights into, if its class is your own and is not imported, or cannot be built from
+            its arguments.
     loss:   the loss, if it was a function of your own.
     module: the module that was given to `cavia.condition`, if the network was made by it. Its weights are replaced by
             those in the file; frozen ones, which are not in the file, must be those that it was trained on.
@@ -108,13 +108,13 @@ def load_with_extra(
         )
     if "backbone" in description:
         tensors = filled(tensors, description["backbone"], module, model, path)
-    found = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
-    found.load_state_dict(tensors)
-    _freeze(found, description.get("frozen"), path)
+    loaded = built_to_fit(partial(build, description, model, loss, str(path), module, learner), tensors, path)
+    loaded.load_state_dict(tensors)
+    _freeze(loaded, description.get("frozen"), path)
     extra = description.get("extra", {})
     if not isinstance(extra, dict):
         raise CaviaError(f"{path} is damaged: extra must be a dictionary, got {shown(extra)}")
-    return found.eval(), extra
+    return loaded.eval(), extra
 
 
 def _freeze(learner: Learner, frozen: Any, path: Path) -> None:

@@ -11,9 +11,9 @@ from cavia.models.base import ContextModel
 
 
 class StepwiseCAVIA(CAVIA):
-    """As CAVIA, with a learned rate for each inner step. Steps beyond `inner_steps` take the last step's.
+    """CAVIA with a learned rate for each inner step. Steps beyond `inner_steps` use the last step's.
 
-    It pays where steps are many: the first ones may be long, the later ones careful.
+    Useful with many steps: the first can be long, the later ones careful.
 
     inner_lr: all rates at the start.
 

@@ -35,7 +35,7 @@ class ANIL(GradientLearner):
 
 
 class MetaSGD(GradientLearner):
-    """As MAML (adapts="weights") or as CAVIA (adapts="context"), with one learned rate per number that adapts.
+    """Like MAML (adapts="weights") or CAVIA (adapts="context"), with one learned rate per adapted number.
 
     learn_init: with adapts="context", train φ₀ too; with adapts="weights" it always is.
     """

@@ -24,7 +24,7 @@ NARROW = -6.0  # the logarithm of the variance at the start
 
 
 class VERSA(MetricLearner):
-    """VERSA (Gordon et al., 2019): the mean embedding of a class is read, and its classifier's distribution written.
+    """VERSA (Gordon et al., 2019): infers a distribution over a class's weights from its mean embedding.
 
     A class's weights ψ are normally distributed, q(ψ) = N(μ, σ²), with μ and σ from a network that reads its mean
     embedding. Predictions are the logarithm of the mean probability over samples of ψ; the outer loop maximises it for
@@ -32,7 +32,7 @@ class VERSA(MetricLearner):
 
     hidden:   widths of the ReLU layers of the network that writes the distribution.
     samples:  of ψ.
-    features: numbers in an embedding; by default what the model says.
+    features: size of an embedding; by default the model's.
     """
 
     kept_names = (MEAN, LOG_VARIANCE)
@@ -72,7 +72,7 @@ class VERSA(MetricLearner):
 
     @checked
     def forward(self, batch: TaskBatch) -> Tensor:
-        """Each task's query loss, [T]; in training by samples that are drawn for it."""
+        """Each task's query loss, [T]; in training with fresh samples."""
         if not self.training:
             return self.task_losses(batch)
         self.check_query(batch)

@@ -43,5 +43,5 @@ def adaptive(field: Field, state: Tensor, times: Tensor, tolerance: float) -> li
             "take a larger tolerance, shorter times, or solver='rk4'"
         )
     lost = begin + torch.where(fine, 0, torch.nan).to(begin)  # NaN, and so is its gradient
-    found = torch.where(fine.unsqueeze(-1), solved.ys, lost.unsqueeze(1))
-    return [one.reshape(state.shape) for one in found.unbind(1)]
+    states = torch.where(fine.unsqueeze(-1), solved.ys, lost.unsqueeze(1))
+    return [one.reshape(state.shape) for one in states.unbind(1)]

@@ -14,8 +14,8 @@ class ContextModel(Built, nn.Module, ABC):
     """A network f(x; φ, θ), split where the context φ first enters.
 
     context:   C, how many context parameters a task has (0: none, for MAML without extra inputs).
-    mixes_points: True if a point's prediction depends on the others of its task (batch norm); padding is refused then.
-    vectorises:   False if torch.func.vmap cannot run it (recurrent layers): each task's own weights take one call each.
+    mixes_points: True if a point's prediction depends on others of its task (batch norm); padding is then refused.
+    vectorises:   False if torch.func.vmap cannot run it (recurrent layers): per-task weights then need a call each.
 
     Every constructor argument is an attribute of the same name, so that a saved learner can be built again.
     """
@@ -28,7 +28,7 @@ class ContextModel(Built, nn.Module, ABC):
     def stem(self, x: Any) -> Any:
         """x [T, N, ...], or several such tensors by name → what `head` starts from.
 
-        The part before φ enters, computed once however often φ moves.
+        The part before φ enters, computed once, however many steps φ takes.
         """
 
     @abstractmethod

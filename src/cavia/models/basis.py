@@ -35,8 +35,8 @@ class WaveBasis(ContextModel):
     hidden:  widths of the layers between φ and the coefficients, a(φ) = φ + r(φ) with r = 0 at the start;
              without any, a(φ) = φ, and a squared error is quadratic in φ.
 
-    For pictures and other fields over coordinates. What is expensive, the basis, is computed once per place, however
-    many tasks have a point there and however often φ moves.
+    For pictures and other fields over coordinates. The basis, the expensive part, is computed once a position, however
+    many tasks have a point there and however many steps φ takes.
 
     >>> model = WaveBasis(inputs=2, outputs=3, waves=8, context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape
@@ -77,7 +77,7 @@ class WaveBasis(ContextModel):
     def stem(self, x: Tensor) -> Places:
         """The basis at the places of x [T, N, inputs], computed once for points that are equal.
 
-        The pixels of many pictures are few places: 25 pictures with 256 pixels each have 1024 between them.
+        The pixels of many pictures are few positions: 25 pictures with 256 pixels each have 1024 between them.
         """
         x = one_tensor(x, "WaveBasis")
         if x.ndim != 3 or x.shape[-1] != self.inputs:
@@ -108,7 +108,7 @@ class WaveBasis(ContextModel):
 
         Components are as long as the tasks vary along them, so φ is as likely in every direction, and the curvature
         Σ_c b_c(x)² is ½ on average. Returns the variance of what they leave over, divided by that of φ: with this
-        damping, `GaussNewton` starts from the best linear prediction that so many components allow.
+        damping, `GaussNewton` starts from the best linear prediction with this many components.
         """
         if x.ndim != 2 or y.ndim != 3 or y.shape[1:] != (len(x), self.outputs) or len(y) < 2:
             raise CaviaError(

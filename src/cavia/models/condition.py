@@ -43,13 +43,13 @@ def condition(
     module:   takes one batch [N, ...] and returns one [N, ...]; it stays yours and works as before.
     at:       the layer, or layers, that φ modulates, by their names in `module.named_modules()`; "layers.*" is a glob.
     context:  number of context parameters C.
-    how:      "film" scales and shifts each channel of a layer's output; "concat" extends the input of a linear layer or
-              convolution by φ.
+    how:      "film" scales and shifts each channel of a layer's output; "concat" appends φ to the input of a linear
+              layer or convolution.
     example:  one batch in the module's own shape [N, ...], to find the layers' sizes. For a module of several inputs, a
               dictionary: name of the argument → batch. x is then such a dictionary, too, of tensors [T, N, ...].
     norm:     for modules with batch norm. "task": statistics of the task's own points at hand, so they are predicted
               together; "frozen": the running statistics that the module has, which never change.
-    freeze:   the module's own weights stay as they are; only the maps from φ are trained.
+    freeze:   keep the module's own weights fixed; only the maps from φ are trained.
     axis:     the axis of the layers' outputs that holds their channels, if it is not found: 1 for convolutions and
               pictures, else the last.
     argument: the keyword that takes x, for modules called like `module(input_ids=x)`.
@@ -58,7 +58,7 @@ def condition(
 
     At φ = 0 the module computes what it computed before, to the bit. Attention is the exception, by rounding: while
     gradients are on, because its fast kernels have no second derivative, and for layers inside an
-    nn.TransformerEncoderLayer, because its fused inference path would pass them by. norm="task" has other statistics.
+    nn.TransformerEncoderLayer, because its fused inference path would bypass them. norm="task" has other statistics.
     A module must not be called from several threads at once while it is conditioned.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(1, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
@@ -107,10 +107,10 @@ def _layers(module: nn.Module, at: str | Sequence[str]) -> list[str]:
     names = [name for name, _ in module.named_modules() if name]
     chosen: set[str] = set()
     for pattern in [at] if isinstance(at, str) else map(str, at):
-        found = [name for name in names if _matches(name, pattern)]
-        if not found:
+        matches = [name for name in names if _matches(name, pattern)]
+        if not matches:
             raise CaviaError(f"at: the module has no layer {pattern!r}; {nearest(pattern, names)}")
-        chosen.update(found)
+        chosen.update(matches)
     if not chosen:
         raise CaviaError(f"at must name at least one layer; {nearest('', names)}")
     return [name for name in names if name in chosen]
@@ -152,14 +152,14 @@ def _twice(value: Tensor) -> Tensor:
 
 def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[str, Tensor]:
     """Name → the layer's output, of one run on a batch."""
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
 
     def keep(name: str, output: Any) -> None:
         while not isinstance(output, Tensor):
             if not output or not isinstance(output, Mapping | tuple | list):
                 raise CaviaError(f"layer {name!r} returns a {type(output).__name__}, which holds no tensor to modulate")
             output = next(iter(output.values())) if isinstance(output, Mapping) else output[0]
-        found[name] = output
+        outputs[name] = output
 
     handles = [
         model.module.get_submodule(name).register_forward_hook(lambda _m, _i, output, name=name: keep(name, output))
@@ -174,9 +174,9 @@ def _outputs(model: Conditioned, layers: Sequence[str], batch: Inputs) -> dict[s
         for handle in handles:
             handle.remove()
     for name in layers:
-        if name not in found:
+        if name not in outputs:
             raise CaviaError(f"layer {name!r} is never called when the module runs; condition the layer around it")
-    return found
+    return outputs
 
 
 def _site(name: str, layer: nn.Module, once: Tensor, twice: Tensor, how: str, axis: int | None) -> Site:

@@ -136,7 +136,7 @@ class Conditioned(ContextModel):
         self.train(module.training)
 
     def train(self, mode: bool = True) -> "Conditioned":
-        """As ever, but frozen norms stay with the statistics that they have."""
+        """As in nn.Module, but frozen norms keep their statistics."""
         super().train(mode)
         if self.norm == "frozen":
             for layer in _norms(self.module).values():
@@ -144,7 +144,7 @@ class Conditioned(ContextModel):
         return self
 
     def stem(self, x: Inputs) -> Inputs:
-        """x itself: where φ enters a module of unknown code, nothing can be computed ahead."""
+        """x itself: in a module of unknown code, nothing can be computed before φ enters."""
         return x
 
     def head(self, h: Inputs, context: Tensor) -> Tensor:
@@ -154,13 +154,13 @@ class Conditioned(ContextModel):
         given, named = self._arguments(batch)
         try:
             with self._working(context), differentiable(*tensors(batch), context):
-                found = self.module(*given, **named)
+                output = self.module(*given, **named)
         except (CaviaError, Diverged, torch.OutOfMemoryError):
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise CannotRun(f"the module cannot run on x {shape(h)}: {why}", why) from error
-        prediction = found if self.output is None else _part(found, self.output)
+        prediction = output if self.output is None else _part(output, self.output)
         if not isinstance(prediction, Tensor):
             raise CaviaError(
                 f"the module returns a {type(prediction).__name__}, not a tensor; name the part to use: output=…, a "
@@ -241,10 +241,10 @@ def _checked_norm(norm: str | None, module: nn.Module) -> str | None:
     return norm
 
 
-def _part(found: Any, name: str | int) -> Any:
+def _part(output: Any, name: str | int) -> Any:
     """A part of a module's output: by number, by key or by attribute."""
     try:
-        return getattr(found, name) if isinstance(name, str) and hasattr(found, name) else found[name]
+        return getattr(output, name) if isinstance(name, str) and hasattr(output, name) else output[name]
     except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-        keys = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        keys = ", ".join(map(str, output)) if isinstance(output, Mapping) else type(output).__name__
         raise CaviaError(f"the module's output has no part {name!r}; it is {keys}") from error

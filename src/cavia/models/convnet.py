@@ -25,7 +25,7 @@ MOMENTUM = 0.1  # of the running statistics
 
 
 class ConvNet(NormedModel):
-    """Four blocks of convolution, norm, (max-pool,) (FiLM,) ReLU, then a linear layer on what is left of the picture.
+    """Four blocks of convolution, norm, (max-pool,) (FiLM,) ReLU, then a linear layer on the remaining map.
 
     x [T, N, channels, image, image], context [T, C] → logits [T, N, ways].
 
@@ -36,8 +36,8 @@ class ConvNet(NormedModel):
     film:     the block, or blocks, 1 to 4, that the context modulates.
     shrink:   how a block halves its picture: "pool", by max-pooling behind the convolution, or "stride", by a
               convolution of stride 2, which has a quarter of the work (Finn et al.'s choice for Omniglot).
-    norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task are
-              judged together (transductive; the paper's). "support": those of the task's support points, for its query
+    norm:     whose statistics the norms use. "task": those of the points at hand, so all query points of a task
+              are normalised together (transductive; the paper's). "support": those of the support points, for query
               points too. "running": in evaluation (learner.eval()), averages over the training batches, of the network
               before it adapts; `fit` keeps them up to date, a loop of your own calls `observe`.
     """
@@ -141,21 +141,21 @@ class ConvNet(NormedModel):
 
     def statistics(self, x: Tensor, context: Tensor) -> Tensor:
         """The norms' means and variances on x [T, N, ...] with the context [T, C]: [T, blocks, 2, filters]."""
-        found = []
+        blocks = []
         for block in range(BLOCKS):
             convolved = self._convolution(block, x)
-            found.append(self.norms[block].statistics(convolved))  # type: ignore[operator]
-            x = self._modulated(block, self._pooled(block, convolved, found[-1]), context)
-        return torch.stack(found, 1)
+            blocks.append(self.norms[block].statistics(convolved))  # type: ignore[operator]
+            x = self._modulated(block, self._pooled(block, convolved, blocks[-1]), context)
+        return torch.stack(blocks, 1)
 
     @torch.no_grad()
     def observe(self, x: Tensor, chunk: int) -> None:
         """Move the running statistics towards those of training points x [T, N, ...], before adaptation."""
         if self.norm == "running":
             parts = [self.statistics(part, part.new_zeros(len(part), self.context)) for part in x.split(chunk)]
-            found = torch.cat(parts)
-            fine = found.flatten(1).isfinite().all(1)  # a task whose pictures are not finite does not count
-            mean = found.where(fine.view(-1, 1, 1, 1), 0).sum(0) / fine.sum()
+            statistics = torch.cat(parts)
+            fine = statistics.flatten(1).isfinite().all(1)  # a task whose pictures are not finite does not count
+            mean = statistics.where(fine.view(-1, 1, 1, 1), 0).sum(0) / fine.sum()
             self.running.lerp_(mean.where(fine.any(), self.running), MOMENTUM)
 
     def _used(self, statistics: Tensor | None, tasks: int) -> Tensor | None:

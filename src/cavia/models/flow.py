@@ -29,16 +29,16 @@ class Flow(ContextModel):
     """The trajectories of ż = f₀(z) + Σ φ_c f_c(z), a field that is linear in the context.
 
     x = {"state": [T, N, ..., D], "times": [T, N, ..., S]} and context [T, C] → the states at these times,
-    [T, N, ..., S, D]. Times count from the initial state on, and rise. The axes between are whatever the data have,
+    [T, N, ..., S, D]. Times start at the initial state and increase. The axes in between are whatever the data have,
     such as windows that a trajectory is cut into.
 
     states:   D, the numbers that describe a state.
     hidden:   widths of the network's SiLU layers, which compute all 1 + C fields.
     context:  number of context parameters C.
-    centre:   of the states, about, for each of them; by default 0.
-    scale:    of the states around it, about; by default 1.
+    centre:   the approximate centre of each state variable; by default 0.
+    scale:    the approximate spread around it; by default 1.
     tempo:    the time in which a state changes by about its scale.
-    solver:   "rk4", the method of Runge and Kutta with `substeps` equal steps from one time to the next; or "adaptive",
+    solver:   "rk4", the Runge–Kutta method with `substeps` equal steps from one time to the next; or "adaptive",
               which chooses its steps to stay within `tolerance`, by torchode: `pip install 'cavia-torch[flow]'`.
 
     >>> model = Flow(states=2, context=2)
@@ -72,11 +72,15 @@ class Flow(ContextModel):
         self.centre, self.scale, self.solver, self.substeps = centre, scale, solver, substeps
         self.vectorises = solver == "rk4"  # how many steps are taken is not known before
         for name, values, default in (("middle", centre, 0.0), ("unit", scale, 1.0)):
-            found = torch.full((states,), default) if values is None else torch.tensor([float(v) for v in values])
-            if found.shape != (states,) or not found.isfinite().all() or (name == "unit" and not (found > 0).all()):
+            numbers = torch.full((states,), default) if values is None else torch.tensor([float(v) for v in values])
+            if (
+                numbers.shape != (states,)
+                or not numbers.isfinite().all()
+                or (name == "unit" and not (numbers > 0).all())
+            ):
                 what = "centre" if name == "middle" else "scale, above 0,"
                 raise CaviaError(f"{what} must be {states} finite numbers, one for each state, got {shown(values)}")
-            self.register_buffer(name, found, persistent=False)
+            self.register_buffer(name, numbers, persistent=False)
         self.middle: Tensor
         self.unit: Tensor
         widths = (states, *hidden, states * (1 + context))
@@ -115,9 +119,9 @@ class Flow(ContextModel):
         return self.linearised(h, context)[1]
 
     def linearised(self, h: Start, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictions [T, N, ..., S, D] and their `slopes`, for the price of little more than the second.
+        """Predictions [T, N, ..., S, D] and their `slopes`, at little more than the cost of the slopes.
 
-        A state and its derivatives by φ are integrated together: row 0 is z, row c is s_c = ∂z/∂φ_c, whose own field is
+        A state and its derivatives are integrated together: row 0 is z, row c is s_c = ∂z/∂φ_c, whose own field is
         (∂f/∂z) s_c + f_c(z).
         """
         coefficients = self._coefficients(h, context)[..., None, None, :]  # for the rows, too
@@ -142,8 +146,8 @@ class Flow(ContextModel):
 
     def _coefficients(self, h: Start, context: Tensor) -> Tensor:
         """1 and φ: [T, 1, ..., 1 + C], with as many axes as the states [T, N, ..., D] have."""
-        found = torch.cat([torch.ones_like(context[:, :1]), context], 1)
-        return found.view(len(found), *(1,) * (h.state.ndim - 2), -1)
+        coefficients = torch.cat([torch.ones_like(context[:, :1]), context], 1)
+        return coefficients.view(len(coefficients), *(1,) * (h.state.ndim - 2), -1)
 
     def _integrate(self, field: Field, state: Tensor, times: Tensor) -> list[Tensor]:
         if self.solver == "rk4":

@@ -22,8 +22,8 @@ class MLP(ContextModel):
 
     hidden:  width of each hidden layer.
     context: number of context parameters C.
-    at:      the layer, or layers, whose input φ is concatenated to; 0 is the first, len(hidden) the output layer.
-    init:    the weights at the start: "torch", PyTorch's own; "he", He et al.'s for ReLU in the hidden layers, which
+    at:      the layer or layers to whose input φ is concatenated; 0 is the first, len(hidden) the output layer.
+    init:    the initial weights: "torch", PyTorch's own; "he", He et al.'s for ReLU in the hidden layers, which
              are about 2.4 times as large (with five layers or so the signal fades without); or "xavier", Glorot and
              Bengio's in all layers, with zero biases.
 
@@ -90,7 +90,7 @@ class MLP(ContextModel):
 
     @property
     def is_plain(self) -> bool:
-        """Whether `head` computes what is written here: no class of one's own, no other layers, no hooks."""
+        """Whether `head` is unchanged: no user's subclass, no other layers, no hooks."""
         return type(self) is MLP and all(
             type(layer) in (Concat, nn.Linear) and not layer._forward_hooks and not layer._forward_pre_hooks
             for layer in self.layers
@@ -107,11 +107,11 @@ class MLP(ContextModel):
             with_context = (context,) if isinstance(layer, Concat) else ()
             sums.append(layer(relu(sums[-1]), *with_context))
         back = slope(sums.pop())  # [T, N, outputs]
-        found = torch.zeros_like(context)
+        gradient = torch.zeros_like(context)
         for layer, before in zip(reversed(rest), reversed(sums), strict=True):
             weight: Tensor = layer.weight  # type: ignore[assignment]
             if isinstance(layer, Concat):
-                found += back.sum(1) @ weight[:, -self.context :]
+                gradient += back.sum(1) @ weight[:, -self.context :]
                 weight = weight[:, : -self.context]
             back = torch.ops.aten.threshold_backward(back @ weight, before, 0)  # of ReLU
-        return found + back.sum(1) @ first.weight[:, -self.context :]  # type: ignore[index]
+        return gradient + back.sum(1) @ first.weight[:, -self.context :]  # type: ignore[index]

@@ -78,7 +78,7 @@ class GaussianPolicy(Policy):
 
     A prediction is the mean and the logarithm of the standard deviation of each of the A numbers: [T, N, 2·A].
     std:  the standard deviation before training.
-    init: the network's weights at the start, as for `MLP`; the paper's authors took "xavier".
+    init: the network's initial weights, as for `MLP`; the paper's authors used "xavier".
 
     >>> policy = GaussianPolicy(observations=2, actions=2, context=5)
     >>> policy(torch.zeros(20, 400, 2), torch.zeros(20, 5)).shape

@@ -16,7 +16,7 @@ _making_locks = threading.Lock()
 def call_with(module: nn.Module, weights: Mapping[str, Tensor], inputs: tuple[Any, ...]) -> Any:
     """module(*inputs) with these weights in place of those of the same names.
 
-    `torch.func.functional_call` puts the weights into the module for the time of the call, where other threads see
+    `torch.func.functional_call` puts the weights into the module for the duration of a call, where other threads see
     them. So modules of PyTorch's and of ours are doubled for the call, without their weights. A module of other code
     may hold its parts in ways that a double would miss, a list or a closure: it is called as it is, and whoever does so
     must be `alone` with it.

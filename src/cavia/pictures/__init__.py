@@ -1,1 +1,1 @@
-"""Pictures: data sets on disk and drawn ones, the tasks that they give, and completion of one's own."""
+"""Pictures: data sets on disk and drawn ones, the tasks made from them, and completing a user's picture."""

@@ -18,14 +18,14 @@ ORDERS = ("random", "ordered")
 
 
 class Completion(TaskFamily):
-    """Pictures of which some pixels are known: x is a pixel's place [2], y its colour [3].
+    """Pictures with some known pixels: x is a pixel's position [2], y its colour [3].
 
     images: a folder of pictures (CelebA's layout or any other, see `read_images`), an `ImageSet`, or an array
             [N, size, size, 3] of bytes.
     size:   every picture is squashed to size × size.
     order:  the known pixels are "random", or the first ones in row-major order ("ordered").
 
-    A place is (row, column) / (size − 1), so the first pixel is (0, 0) and the last (1, 1); a colour is RGB in [0, 1].
+    A position is (row, column) / (size − 1), so pixels run from (0, 0) to (1, 1); a colour is RGB in [0, 1].
 
     >>> faces = Completion(np.zeros((10, 32, 32, 3), np.uint8))
     >>> batch = faces.sample(tasks=5, support=10, query=0, generator=torch.Generator().manual_seed(0))
@@ -49,7 +49,7 @@ class Completion(TaskFamily):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run's config.json says of this family."""
+        """What a run's config.json says about this family."""
         return {"images": self.images.settings, "size": self.size, "order": self.order}
 
     @classmethod
@@ -67,7 +67,7 @@ class Completion(TaskFamily):
 
         query: how many random pixels to predict; 0, None or size² is all of them, in row-major order.
         The attribute "picture" [T] is each picture's index in its split. In "train" pictures are drawn with
-        replacement; elsewhere none comes twice before all have come.
+        replacement; elsewhere all come once before any comes twice.
         """
         pixels = self.size**2
         require_at_least("tasks", tasks, 1)

@@ -21,7 +21,7 @@ class DataSet:
     folder:   under the data folder.
     size:     of the pictures, as the paper has them.
     needs:    what to put into the folder, in words.
-    parts:    some of it, to tell whether the data set is there.
+    parts:    some of its files, to see whether the data set is there.
     episodes: how its pictures become few-shot tasks: arguments of `Episodes`.
     """
 

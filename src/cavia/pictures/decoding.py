@@ -87,7 +87,7 @@ def _load(folder: Path, count: int, size: int) -> tuple[list[str], np.ndarray] |
 
 
 def _build(folder: Path, root: Path, names: list[str], size: int) -> None:
-    """Decode into a temporary folder beside the final one, then rename: a crash leaves no half-written cache."""
+    """Decode into a temporary folder next to the final one, then rename: a crash leaves no half-written cache."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -20,12 +20,12 @@ AT_A_TIME = 10**8  # bytes of pictures that `evaluate` draws together
 
 
 class Episodes(TaskFamily):
-    """Tasks that tell `ways` classes of pictures apart: x is a picture [channels, size, size], y its label.
+    """Few-shot classification of pictures into `ways` classes: x is a picture [channels, size, size], y its label.
 
     images:    a labelled `ImageSet`, or a folder (Mini-ImageNet, Omniglot or class folders, see `read_classes`).
-    ways:      classes of a task. Their labels 0 … ways − 1 are dealt anew for every task.
+    ways:      classes per task. Their labels 0 … ways − 1 are reassigned for every task.
     shots:     pictures of each class to adapt on.
-    queries:   pictures of each class to judge the result by.
+    queries:   pictures of each class to score the result on.
     size:      the pictures of a folder are squashed to size × size; an `ImageSet` has its size.
     channels:  3 for RGB, 1 for the mean of the three.
     rotations: every class counts as four, its pictures turned anticlockwise by 0, 90, 180 and 270 degrees.
@@ -78,7 +78,7 @@ class Episodes(TaskFamily):
             self._check_enough(split, shots + queries, f"{shots=} and {queries=}")
 
     def pictures_of_each_class(self, split: str) -> int:
-        """How many pictures every class of the split has at least."""
+        """The smallest number of pictures per class in the split."""
         return self._members[split].smallest[0]
 
     @property
@@ -88,7 +88,7 @@ class Episodes(TaskFamily):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run's config.json says of this family."""
+        """What a run's config.json says about this family."""
         names = ("ways", "shots", "queries", "size", "channels", "rotations", "invert")
         return {"images": self.images.settings, **{name: getattr(self, name) for name in names}}
 
@@ -106,7 +106,7 @@ class Episodes(TaskFamily):
         """`tasks` new tasks: support_x [T, support, channels, size, size], support_y [T, support], and so for query.
 
         support, query: points per task, the same number of each class; None is the family's own number.
-        The points of a class stand together, in the order of the labels. x.flatten(0, 1) is channels-last in memory.
+        Points are sorted by class, in the order of the labels. x.flatten(0, 1) is channels-last in memory.
         The attribute "classes" [T, ways] is the index in `classes[split]` of each label's class; with rotations it is
         four times that index, plus the number of quarter turns.
         """

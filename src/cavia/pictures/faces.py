@@ -1,4 +1,4 @@
-"""Procedurally drawn faces, for whoever has no data at hand: simple, but no two alike."""
+"""Procedurally drawn faces, for users without data: simple, but no two alike."""
 
 import math
 

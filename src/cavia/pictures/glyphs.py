@@ -1,4 +1,4 @@
-"""Procedurally drawn characters in classes, for whoever has no labelled pictures at hand."""
+"""Procedurally drawn characters in classes, for users without labelled pictures."""
 
 import math
 
@@ -20,9 +20,9 @@ FAR = 1e3  # where strokes lie that are not drawn
 def synthetic_glyphs(
     train: int = 64, val: int = 16, test: int = 20, drawings: int = 20, size: int = 28, seed: int = 0
 ) -> ImageSet:
-    """Drawn characters, black on white, in three splits of so many classes; the same for the same seed.
+    """Drawn characters, black on white, in three splits; the same for the same seed.
 
-    A class is 2 to 4 strokes, lines or arcs. Every drawing of it is by another hand: the strokes lie a little
+    A class is 2 to 4 strokes, lines or arcs. Every drawing of it looks handwritten: the strokes lie a little
     differently, the whole is turned, sheared, scaled and shifted, and the pen is thinner or thicker.
 
     >>> glyphs = synthetic_glyphs(train=10, val=5, test=5, drawings=3)

@@ -24,7 +24,7 @@ CELEBA_IMAGES, CELEBA_PARTITION = "img_align_celeba", "list_eval_partition.txt"
 class ImageSet:
     """Square RGB pictures in three splits.
 
-    source: what they are, in a word or two, for a run's config.json.
+    source: a short name of the data, for a run's config.json.
     pixels: split → uint8 [N, size, size, 3]; a memory map if they come from files.
     names:  split → the N file names, relative to the data set's folder; empty if there are no files.
     labels: split → the class of each of the N pictures; empty if they have none.
@@ -77,7 +77,7 @@ class ImageSet:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says of the pictures: source, number in each split, number of classes, but no paths."""
+        """What config.json says about the pictures: source, number in each split, number of classes, but no paths."""
         counts = {split: len(self.pixels[split]) for split in SPLITS}
         classes = {"classes": {split: len(set(self.labels.get(split, ()))) for split in SPLITS}} if self.labels else {}
         return {"source": self.source, **counts, **classes}

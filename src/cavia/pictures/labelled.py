@@ -69,7 +69,7 @@ def read_omniglot(root: str | os.PathLike[str], size: int = 28, cache: Path | No
 def read_labelled_folder(root: str | os.PathLike[str], size: int, cache: Path | None = None) -> ImageSet:
     """root/<split>/<class>/* for the splits train, val and test, of any format that Pillow reads.
 
-    Pictures in deeper folders belong to the class folder that they are under; those beside class folders are left out.
+    Pictures in deeper folders belong to the class folder that they are under; those outside class folders are ignored.
     """
     root = Path(root)
     for folder in (root, *(root / split for split in SPLITS)):

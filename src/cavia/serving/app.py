@@ -164,9 +164,9 @@ async def _refuse_parameter(_: HttpRequest, error: Any) -> Response:
 async def _refuse_route(request: HttpRequest, error: Any) -> Response:
     """No such path, or no such method of it."""
     what = shown(f"{request.method} {request.url.path}")
-    found = _response(refusal(error.status_code, f"{error.detail}: {what}; /docs lists what there is"))
-    found.headers.update(error.headers or {})
-    return found
+    response = _response(refusal(error.status_code, f"{error.detail}: {what}; /docs lists all routes"))
+    response.headers.update(error.headers or {})
+    return response
 
 
 def _id(encoded: str) -> str:

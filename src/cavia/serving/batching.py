@@ -67,7 +67,7 @@ class Batcher:
             self.seen(len(batch))
             loop = asyncio.get_running_loop()
             done = self.thread.submit(self._work, [one.request for one in batch])
-            done.add_done_callback(lambda found: loop.call_soon_threadsafe(self._end, batch, found.result()))
+            done.add_done_callback(lambda future: loop.call_soon_threadsafe(self._end, batch, future.result()))
 
     def _is_in_time(self, one: Waiting) -> bool:
         """Whether somebody still waits for the reply, and has not waited too long."""

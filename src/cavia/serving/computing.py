@@ -85,7 +85,7 @@ class Calls:
 
     def adapt(self, tasks: Sequence[Task], starts: Tensor) -> Tensor:
         """Contexts [T, C] of the tasks, from starts [T, C]."""
-        found = torch.empty_like(starts)
+        contexts = torch.empty_like(starts)
         for chosen in _together([len(task.x) for task in tasks]):
             size, longest = _size([len(tasks[i].x) for i in chosen])
             x, mask = self._padded([tasks[i].x for i in chosen], size, longest)
@@ -93,12 +93,12 @@ class Calls:
             begin = self.start.repeat(size, 1)
             begin[: len(chosen)] = starts[chosen]
             adapted = self._call("adapt", x, y, mask, begin)
-            found[chosen] = adapted.context[: len(chosen)]
-        return found
+            contexts[chosen] = adapted.context[: len(chosen)]
+        return contexts
 
     def predict(self, tasks: Sequence[Task], contexts: Tensor) -> list[Tensor]:
         """What the network says of each task's points, [n, outputs], by contexts [T, C]."""
-        found: list[Any] = [None] * len(tasks)
+        outputs: list[Any] = [None] * len(tasks)
         for chosen in _together([len(task.x) for task in tasks]):
             size, longest = _size([len(tasks[i].x) for i in chosen])
             x, _ = self._padded([tasks[i].x for i in chosen], size, longest)
@@ -106,8 +106,8 @@ class Calls:
             own[: len(chosen)] = contexts[chosen]
             predictions = self._call("predict", x, own)
             for place, i in enumerate(chosen):
-                found[i] = predictions[place, : len(tasks[i].x)]
-        return found
+                outputs[i] = predictions[place, : len(tasks[i].x)]
+        return outputs
 
     def close(self) -> None:
         self.compiler.shutdown(wait=True, cancel_futures=True)
@@ -145,13 +145,13 @@ class Calls:
 
     def _padded(self, arrays: Sequence[np.ndarray], tasks: int, points: int) -> tuple[Tensor, Tensor]:
         """Arrays [n, ...] as one tensor [tasks, points, ...], and a mask [tasks, points] of what is no padding."""
-        found = np.zeros((tasks, points, *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+        padded = np.zeros((tasks, points, *arrays[0].shape[1:]), dtype=arrays[0].dtype)
         mask = np.zeros((tasks, points), dtype=bool)
         for place, array in enumerate(arrays):
-            found[place, : len(array)] = array
+            padded[place, : len(array)] = array
             mask[place, : len(array)] = True
         mask[len(arrays) :, 0] = True  # a task of padding has a point, too
-        tensor = torch.from_numpy(found)
+        tensor = torch.from_numpy(padded)
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor, torch.from_numpy(mask)
 
 

@@ -47,8 +47,8 @@ def _of_json(schema: Any, **more: Any) -> dict[str, Any]:
 def answers(schema: Any, *refusals: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer, for FastAPI: the schema, and one line of why not."""
     why = _object(["detail"], detail={"type": "string"})
-    found: dict[int | str, dict[str, Any]] = {200: {"description": "Answered", **_of_json(schema)}}
-    return found | {status: {"description": REASONS[status], **_of_json(why)} for status in (401, 403, *refusals)}
+    described: dict[int | str, dict[str, Any]] = {200: {"description": "Answered", **_of_json(schema)}}
+    return described | {status: {"description": REASONS[status], **_of_json(why)} for status in (401, 403, *refusals)}
 
 
 def takes(targets: bool, **options: Any) -> dict[str, Any]:

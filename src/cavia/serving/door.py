@@ -46,7 +46,9 @@ class Door:
             self._check(scope)
             answer = self.short.get(scope["path"]) if scope["method"] == "POST" else None
             if answer:
-                await _send(noting, await answer(receive))
+                reply = await answer(receive)
+                status = reply[0]
+                await _send(send, reply)
             else:
                 await self.app(scope, receive, noting)
         except Refused as error:
@@ -69,21 +71,33 @@ class Door:
 
 async def read_body(receive: Receive, limits: Limits) -> bytes:
     """The body of a request, if it is not too long and comes in time."""
-    parts, length = [], 0
+    parts, length, is_late = [], 0, False
+    task = asyncio.current_task()
+    assert task  # this is a coroutine
+
+    def expire() -> None:
+        nonlocal is_late
+        is_late = bool(task.cancel())
+
+    timer = asyncio.get_running_loop().call_later(limits.seconds, expire)  # asyncio.timeout costs much more
     try:
-        async with asyncio.timeout(limits.seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the request ended before its body did")
-                parts.append(message.get("body", b""))
-                length += len(parts[-1])
-                if length > limits.body:
-                    raise Refused(413, f"the body has more than {limits.body} bytes, the limit; send it in parts")
-                if not message.get("more_body"):
-                    return b"".join(parts)
-    except TimeoutError:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(400, "the request ended before its body did")
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > limits.body:
+                raise Refused(413, f"the body has more than {limits.body} bytes, the limit; send it in parts")
+            if not message.get("more_body"):
+                return b"".join(parts)
+    except asyncio.CancelledError:
+        if not is_late:
+            raise
+        task.uncancel()
         raise Refused(408, f"the body took longer than {limits.seconds:g} s, the limit") from None
+    finally:
+        timer.cancel()
 
 
 async def _send(send: Send, reply: Reply) -> None:

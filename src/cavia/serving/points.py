@@ -63,7 +63,7 @@ class PointModel:
         return self._tasks(body, limits, ("x",)), None
 
     def answer(self, asked: Any, tasks: Sequence[Task], outputs: Sequence[Tensor], contexts: Tensor) -> dict[str, Any]:
-        return {"tasks": {task.id: self._predicted(found) for task, found in zip(tasks, outputs, strict=True)}}
+        return {"tasks": {task.id: self._predicted(output) for task, output in zip(tasks, outputs, strict=True)}}
 
     def about(self) -> dict[str, Any]:
         return {"takes": "tasks", "inputs": self.inputs, "classes" if self.classifies else "outputs": self.outputs}
@@ -80,9 +80,9 @@ class PointModel:
         if not isinstance(tasks, dict) or not tasks:
             raise CaviaError(f'"tasks" must be an object id → points with at least 1 task, got {shown(tasks)}')
         limits.check("tasks", len(tasks))
-        found = [self._task(checked_id(name), points, names) for name, points in tasks.items()]
-        limits.check("points", sum(len(task.x) for task in found))
-        return found
+        read = [self._task(checked_id(name), points, names) for name, points in tasks.items()]
+        limits.check("points", sum(len(task.x) for task in read))
+        return read
 
     def _task(self, id: str, points: Any, names: Sequence[str]) -> Task:
         where = f"task {shown(id)}"
@@ -120,12 +120,12 @@ def _numbers(where: str, name: str, values: Any, width: int) -> np.ndarray:
             f"{where}: {name} must be a list of points, each a list of numbers, {width} of them; got {got}"
         )
     with np.errstate(over="ignore"):
-        found = array.astype(np.float32)
-    if not np.isfinite(found).all():
-        point = int((~np.isfinite(found)).any(1).argmax())
-        bad = array[point][~np.isfinite(found[point])][0]
+        numbers = array.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        point = int((~np.isfinite(numbers)).any(1).argmax())
+        bad = array[point][~np.isfinite(numbers[point])][0]
         raise CaviaError(f"{where}, point {point}: {name} must be finite and within ±3.4e38, got {bad:g}")
-    return found
+    return numbers
 
 
 def _array(values: Any) -> np.ndarray | None:

@@ -52,8 +52,8 @@ class RowModel:
     ) -> dict[str, Any]:
         """Every row's prediction in the unit of its target, in the order of the rows."""
         whole = torch.empty(asked.table.rows, self.encoding.outputs)
-        for task, found in zip(tasks, outputs, strict=True):
-            whole[asked.rows[task.id]] = found.float()
+        for task, output in zip(tasks, outputs, strict=True):
+            whole[asked.rows[task.id]] = output.float()
         decoded = self.encoding.decode(whole)
         rows = [
             {"prediction": dict(zip(decoded, values, strict=True))} for values in zip(*decoded.values(), strict=True)
@@ -64,7 +64,7 @@ class RowModel:
         return {"rows": rows, "unknown_categories": self.encoding.unknown(asked.table)}
 
     def _more(self, asked: Asked, tasks: Sequence[Task], outputs: Tensor, contexts: Tensor) -> dict[str, list[Any]]:
-        """What each row is told beside its prediction, from outputs [rows, outputs]: probabilities, an interval."""
+        """What each row gets besides its prediction, from outputs [rows, outputs]: probabilities, an interval."""
         if self.encoding.is_classification:
             levels = self.encoding.target.levels
             shares = outputs.double().softmax(1).tolist()
@@ -117,9 +117,9 @@ class RowModel:
 
 
 def _column(values: list[Any]) -> np.ndarray:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _levels(column: Any) -> dict[str, Any]:

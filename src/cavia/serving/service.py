@@ -143,7 +143,7 @@ class Service:
             if not self.calls.goes_on:
                 name = type(self.model.learner).__name__
                 raise CaviaError(f'{name} reads all points of a task at once: send them all, with "mode": "replace"')
-            starts[going_on] = self._stored([tasks[i].id for i in going_on], "to go on from").to(starts.dtype)
+            starts[going_on] = self._stored([tasks[i].id for i in going_on], "to continue from").to(starts.dtype)
         contexts = self.calls.adapt(tasks, starts)
         fine = contexts.isfinite().all(1).tolist()
         for (request, task), is_fine in zip(_with_tasks(requests), fine, strict=True):
@@ -157,8 +157,8 @@ class Service:
             own = listed[place : place + len(request.tasks)]
             place += len(request.tasks)
             if request.reply is None:
-                found = {task.id: {"context": one} for task, one in zip(request.tasks, own, strict=True)}
-                request.reply = 200, as_json({"tasks": found, **request.asked})
+                by_task = {task.id: {"context": one} for task, one in zip(request.tasks, own, strict=True)}
+                request.reply = 200, as_json({"tasks": by_task, **request.asked})
 
     def _predict(self, requests: Sequence[Request]) -> None:
         tasks = [task for request in requests for task in request.tasks]
@@ -197,20 +197,20 @@ class Service:
         """Contexts [T, C]; the ids that have none are an error that names them."""
         places = {name: place for place, name in enumerate(dict.fromkeys(ids))}
         try:
-            found = self.store.get([self._id(name) for name in places]).context
+            contexts = self.store.get([self._id(name) for name in places]).context
         except CaviaError as error:
             missing = [name for name in places if not self._knows(name)]
             if missing:
                 have = "has no context" if len(missing) == 1 else "have no context"
                 raise CaviaError(f"{first_few(missing)} {have} {what_for}; adapt first") from error
             raise Refused(503, error) from error
-        return found[torch.tensor([places[name] for name in ids])]
+        return contexts[torch.tensor([places[name] for name in ids])]
 
     def _knows(self, id: str) -> bool:
         return self._of_store(lambda: self._id(id) in self.store)
 
     def _of_store(self, act: Callable[[], Any]) -> Any:
-        """What the store cannot do now is no fault of the request."""
+        """A store that fails is not the request's fault."""
         try:
             return act()
         except CaviaError as error:

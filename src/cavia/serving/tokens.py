@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the token, or whoever is on this machine if there is none."""
+"""Access: anyone with the token, or anyone on this machine if there is none."""
 
 import hmac
 import ipaddress
@@ -29,10 +29,10 @@ def read_token(path: Path) -> str:
         mode = path.stat().st_mode
         text = path.read_text() if stat.S_ISREG(mode) else None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise CaviaError(f"cannot read --token-file {named(path)}: {why}; make one: {MAKE_ONE}") from error
     if text is None:
-        raise CaviaError(f"cannot read --token-file {named(path)}: it is no file; make one: {MAKE_ONE}")
+        raise CaviaError(f"cannot read --token-file {named(path)}: it is not a file; make one: {MAKE_ONE}")
     if mode & 0o077:
         raise CaviaError(f"--token-file {named(path)} can be read by others; chmod 600 {named(path)}")
     token = text.strip()
@@ -61,7 +61,7 @@ class Gate:
             if hmac.compare_digest(given, self.expected):
                 return None
             return 401, "the token is missing or wrong; send it as Authorization: Bearer …"
-        found = HOST.fullmatch(headers.get(b"host", b""))
-        if found and is_loopback(found.group(1).decode("ascii", "replace").strip("[]")):
+        match = HOST.fullmatch(headers.get(b"host", b""))
+        if match and is_loopback(match.group(1).decode("ascii", "replace").strip("[]")):
             return None
         return 403, "without a token, only requests to localhost are answered"

@@ -27,7 +27,7 @@ from cavia.tensor_file import checked_path
 class ContextStore:
     """The contexts of many tasks in one file: `put` after adapting, `get` before predicting.
 
-    path:    the file, made if a model is given. SQLite keeps two more beside it while it is open. Or the URL of a
+    path:    the file, created if a model is given. SQLite keeps two more next to it while it is open. Or the URL of a
              PostgreSQL database that several machines share, `postgresql://user:password@host:5432/database`; needs
              the extra `postgres`. `?store=users` names one of several stores in it.
     model:   the learner, or its `version`, that the contexts belong to: a store holds those of one version, and
@@ -35,7 +35,7 @@ class ContextStore:
              a model, an existing store is opened for whichever version it holds.
     timeout: seconds to wait while another process writes.
 
-    Ids are int or str, one kind in a store. When `put` or `delete` returns, its change is on the disk; each happens
+    Ids are int or str, one kind in a store. When `put` or `delete` returns, its change is on disk; each happens
     as a whole or not at all. Any number of threads and processes may read while one writes. Every read compares a
     checksum: a context that was damaged on the disk is an error that names its id.
 
@@ -65,7 +65,7 @@ class ContextStore:
             raise
 
     def put(self, ids: Iterable[Id], contexts: Tensor | Adapted) -> None:
-        """Store the contexts of T tasks, in place of those that these ids had.
+        """Store the contexts of T tasks, replacing those that these ids had.
 
         contexts: what `adapt` returned, or [T, C].
         """
@@ -86,19 +86,19 @@ class ContextStore:
             transaction.put(layout, rows.packed(ids, contexts), contexts)
 
     def get(self, ids: Iterable[Id]) -> Adapted:
-        """These T tasks, in this order, for `predict`. Ids that are not there are an error that names them."""
+        """These T tasks, in this order, for `predict`. Missing ids are an error that names them."""
         ids = checked_ids(ids)
         with self._database.reading() as transaction:
             return Adapted.of({CONTEXT: self._get(transaction, ids)})
 
     def delete(self, ids: Iterable[Id]) -> None:
-        """Forget these tasks. If one of them is not there, all stay."""
+        """Forget these tasks. If one of them is missing, all stay."""
         ids = checked_ids(ids, ordered=False)
         with self._database.writing() as transaction:
-            found = self._numbers(transaction, ids)
+            numbers = self._numbers(transaction, ids)
             rows = self._upgraded(transaction)
-            if rows and found and transaction.delete(list(found.items())) != len(found):
-                raise rows.damaged(list(found))
+            if rows and numbers and transaction.delete(list(numbers.items())) != len(numbers):
+                raise rows.damaged(list(numbers))
 
     def __len__(self) -> int:
         with self._database.reading() as transaction:
@@ -123,7 +123,7 @@ class ContextStore:
     def batches(self, size: int = BLOCK) -> Iterator[tuple[list[Any], Tensor]]:
         """All ids and contexts [B, C], at most `size` at a time, in the order of `ids`.
 
-        The store may be changed meanwhile: each batch shows it as it is when the batch is read.
+        The store may change between batches: each batch shows it at the moment of reading.
         """
         return self._batches(require_at_least("size", size, 1))
 
@@ -142,9 +142,9 @@ class ContextStore:
     def nearest(self, tasks: Tensor | Iterable[Id], k: int = 10) -> list[list[tuple[Any, float]]]:
         """The k tasks whose contexts are nearest to each of Q: Q lists of (id, Euclidean distance), nearest first.
 
-        tasks: contexts [Q, C], or a list of Q ids, of which none finds itself.
+        tasks: contexts [Q, C], or a list of Q ids; an id does not find itself.
         Every stored context is compared. A file's are kept in memory for the next search, if they take at most 512 MiB,
-        until somebody changes the file; larger ones are read once for all Q. On a server, pgvector compares them.
+        until the file changes; larger ones are read once for all Q. On a server, pgvector compares them.
         """
         require_at_least("k", k, 1)
         with self._database.reading() as transaction:
@@ -154,10 +154,10 @@ class ContextStore:
             else:
                 try:
                     ids = checked_ids(tasks)
-                    queries, found = self._get(transaction, ids).double(), self._numbers(transaction, ids)
+                    queries, numbers = self._get(transaction, ids).double(), self._numbers(transaction, ids)
                 except CaviaError as error:
                     raise CaviaError(f"tasks must be ids or contexts of the store: {error}") from error
-                own = torch.tensor([found[one] for one in ids], dtype=torch.int64)
+                own = torch.tensor([numbers[one] for one in ids], dtype=torch.int64)
             if rows is None or not len(queries):
                 return [[] for _ in queries]
             nearest = transaction.nearest(rows.layout, queries, k + (own is not None))
@@ -237,15 +237,15 @@ class ContextStore:
 
     def _get(self, transaction: Transaction, ids: list[Any]) -> Tensor:
         rows = self._asked_rows(transaction, ids)
-        found = {row[0]: row for row in transaction.rows("id", ids)} if rows else {}
-        self._require_all(ids, found)
-        return rows.contexts([found[one] for one in ids]) if rows else torch.empty(0, 0)
+        by_id = {row[0]: row for row in transaction.rows("id", ids)} if rows else {}
+        self._require_all(ids, by_id)
+        return rows.contexts([by_id[one] for one in ids]) if rows else torch.empty(0, 0)
 
     def _numbers(self, transaction: Transaction, ids: list[Any]) -> dict[Any, int]:
         """id → the number of its row; an error if one of the ids is not there."""
-        found = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
-        self._require_all(ids, found)
-        return found
+        numbers = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
+        self._require_all(ids, numbers)
+        return numbers
 
     def _asked_rows(self, transaction: Transaction, ids: list[Any]) -> Rows | None:
         """The rows, if ids of this kind can be among them."""
@@ -254,8 +254,8 @@ class ContextStore:
             rows.layout.check_kind(type(ids[0]).__name__, self.path)
         return rows
 
-    def _require_all(self, ids: list[Any], found: dict[Any, Any]) -> None:
-        missing = [one for one in ids if one not in found]
+    def _require_all(self, ids: list[Any], by_id: dict[Any, Any]) -> None:
+        missing = [one for one in ids if one not in by_id]
         if missing:
             raise CaviaError(f"{len(missing)} of {len(ids)} ids are not in {self.path}: {first_few(missing)}")
 

@@ -79,12 +79,12 @@ class FileTransaction(Transaction):
         return "id, context, checksum" if self.summed else "id, context, NULL"
 
     def _look_up(self, columns: str, key: str, values: Sequence[Any]) -> list[Any]:
-        found: list[Any] = []
+        rows: list[Any] = []
         for start in range(0, len(values), ASKED):
             part = values[start : start + ASKED]
             marks = ",".join("?" * len(part))
-            found += self.connection.execute(f"SELECT {columns} FROM contexts WHERE {key} IN ({marks})", part)
-        return found
+            rows += self.connection.execute(f"SELECT {columns} FROM contexts WHERE {key} IN ({marks})", part)
+        return rows
 
 
 def set_format(connection: sqlite3.Connection, form: int) -> None:

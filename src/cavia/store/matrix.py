@@ -51,10 +51,10 @@ class Matrix:
 
     def nearest(self, queries: Tensor, k: int) -> list[list[int]] | None:
         """Numbers of rows among which the k nearest to each of queries [Q, C] are; None if float32 cannot tell."""
-        found = []
+        neighbours = []
         for part in queries.split(max(1, COMPARED // len(self.numbers))):
             if self.exact:
-                found += nearest_rows([(self.numbers, self.contexts)], part, k).tolist()
+                neighbours += nearest_rows([(self.numbers, self.contexts)], part, k).tolist()
                 continue
             centred = (part - self.centre).float()  # [part, C]
             least = torch.addmm(self.least, centred, self.contexts.T, alpha=-2)  # [part, N]
@@ -62,8 +62,8 @@ class Matrix:
                 near = self._candidates(low, one.square().sum(), k)
                 if near is None:
                     return None
-                found.append(self.numbers[near].tolist())
-        return found
+                neighbours.append(self.numbers[near].tolist())
+        return neighbours
 
     def _candidates(self, low: Tensor, square: Tensor, k: int) -> Tensor | None:
         """Places of what may be among the k nearest to a query. low: no more than each distance [N]; square: ‖q‖²."""

@@ -129,8 +129,8 @@ class Server(Backend):
 
     def _exists(self, connection: "psycopg.Connection[Any]") -> bool:
         """False if there is no such table; an error if it is somebody else's or of a later format."""
-        found = connection.execute("SELECT to_regclass(%s)", [self.about.as_string(connection)]).fetchone()
-        if found == (None,):
+        row = connection.execute("SELECT to_regclass(%s)", [self.about.as_string(connection)]).fetchone()
+        if row == (None,):
             return False
         try:
             query = sql.SQL("SELECT value FROM {} WHERE name = 'format'").format(self.about)

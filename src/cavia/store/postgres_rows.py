@@ -105,41 +105,41 @@ class ServerTransaction(Transaction):
         """By pgvector, whose distances are float32: all rows that may be among the k nearest, given what that loses."""
         if not self._has_vectors(layout) or queries.abs().max() > LARGEST:
             return None
-        found: list[list[int]] = []
+        neighbours: list[list[int]] = []
         for query, text in zip(queries, as_text(queries), strict=True):
             last = self.connection.execute(self._sql(FARTHEST), [text, k]).fetchone()
             if last is None or last[0] is None:
-                found.append([])
+                neighbours.append([])
                 continue
             bound = farthest(last[0], query)
             if not bound < LARGEST:
                 return None
             near = self.connection.execute(self._sql(WITHIN), [text, bound]).fetchall()
-            found.append([number for (number,) in near])
-        return found
+            neighbours.append([number for (number,) in near])
+        return neighbours
 
     def rows(self, key: Literal["id", "number"], values: Sequence[Any]) -> list[Row]:
         columns = "SELECT id, context, checksum FROM {table}"
         return self._restored(self._look_up(columns, key, values), 0)
 
     def numbers(self, ids: Sequence[Any]) -> list[tuple[Any, int]]:
-        found = self._look_up("SELECT id, number FROM {table}", "id", ids, "FOR UPDATE" if self._writes else "")
-        return self._restored(found, 0)
+        rows = self._look_up("SELECT id, number FROM {table}", "id", ids, "FOR UPDATE" if self._writes else "")
+        return self._restored(rows, 0)
 
     def after(self, first: int, count: int) -> list[tuple[int, Any, Any, Any]]:
         query = self._sql(
             "SELECT number, id, context, checksum FROM {table} WHERE number >= %s ORDER BY number LIMIT %s"
         )
-        found = self.connection.execute(query, [first, min(count, 2**31)], binary=True).fetchall()
-        return self._restored(found, 1)
+        rows = self.connection.execute(query, [first, min(count, 2**31)], binary=True).fetchall()
+        return self._restored(rows, 1)
 
     def delete(self, rows: Sequence[tuple[Any, int]]) -> int:
         order = self._sql("DELETE FROM {table} WHERE number = ANY(%b::int8[])")
         return self.connection.execute(order, [[number for _, number in rows]]).rowcount
 
     def count(self) -> int:
-        found = self.connection.execute(self._sql("SELECT count(*) FROM {table}")).fetchone()
-        return found[0] if found else 0
+        row = self.connection.execute(self._sql("SELECT count(*) FROM {table}")).fetchone()
+        return row[0] if row else 0
 
     def _has_vectors(self, layout: Layout) -> bool:
         name = self._contexts.as_string(self.connection)

@@ -61,7 +61,7 @@ class Rows(NamedTuple):
         return self.layout.unpack([context for _, context, _ in rows])
 
     def checksum(self, id: Any, context: bytes) -> int:
-        """What is kept beside a context."""
+        """What is kept next to a context."""
         return _checksum(id, context, self._start)
 
     def damaged(self, ids: Sequence[Any]) -> CaviaError:

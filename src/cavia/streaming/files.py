@@ -24,7 +24,7 @@ class Part:
     """Some row groups of a file: the tasks that begin in them.
 
     number:      of the part, counting from 0.
-    first, last: row groups, `last` not included. Its last task may go on behind them.
+    first, last: row groups, `last` not included. Its last task may continue after them.
     skip:        the task that began before, whose rows are not this part's; None: there is none.
     """
 
@@ -42,8 +42,8 @@ def data_files(data: str) -> list[str]:
     """The Parquet files below a folder or an address, or the one file that it is, in the order of their names."""
     if "://" in data:
         system, path = _remote(data)
-        found = [path] if path.endswith(ENDINGS) else sorted(system.find(path))
-        files = [system.unstrip_protocol(one) for one in found if one.endswith(ENDINGS)]
+        paths = [path] if path.endswith(ENDINGS) else sorted(system.find(path))
+        files = [system.unstrip_protocol(one) for one in paths if one.endswith(ENDINGS)]
     else:
         place = Path(data).absolute()
         found_here = [place] if place.is_file() else sorted(place.rglob("*")) if place.is_dir() else []
@@ -73,7 +73,7 @@ def find_parts(files: Sequence[str], task: str, rows: int = ROWS) -> list[Part]:
     """All parts of the files; raises if the rows of a task are in two places.
 
     task: the column that names the task.
-    rows: of a part, at least, if its file has so many.
+    rows: the least number of rows in a part, if its file has that many.
     """
     parts: list[Part] = []
     tasks = 0
@@ -92,16 +92,16 @@ def find_parts(files: Sequence[str], task: str, rows: int = ROWS) -> list[Part]:
 
 
 def _require_together(files: Sequence[str], task: str, passes: int) -> None:
-    """Raise if a task begins twice. In each pass one of so many shares of all names is in memory, as 64-bit numbers."""
+    """Raise if a task begins twice. Each pass holds one share of all names in memory, as 64-bit numbers."""
     for turn in range(passes):
         keys = array("q")
         for file in files:
             with opened(file) as there:
                 for _, begun in _begun(there, task):
                     keys.extend(key for key in map(hash, begun) if key % passes == turn)
-        found, counts = np.unique(np.frombuffer(keys, dtype=np.int64), return_counts=True)
+        unique, counts = np.unique(np.frombuffer(keys, dtype=np.int64), return_counts=True)
         if (counts > 1).any():
-            _refuse(files, task, set(found[counts > 1].tolist()))
+            _refuse(files, task, set(unique[counts > 1].tolist()))
 
 
 def _refuse(files: Sequence[str], task: str, twice: set[int]) -> None:

@@ -73,10 +73,10 @@ class Job:
 
         done, content, writer = Done(), BytesIO(), None
         for table in chunks(part, model.task):
-            found = model.predict(table, Known(store), self.unknown, self.interval)
-            writer = parquet.ParquetWriter(content, found.schema) if writer is None else writer
-            writer.write_table(found)
-            done = done.plus(Done(len(found.column(model.task).unique()), len(found)))
+            predictions = model.predict(table, Known(store), self.unknown, self.interval)
+            writer = parquet.ParquetWriter(content, predictions.schema) if writer is None else writer
+            writer.write_table(predictions)
+            done = done.plus(Done(len(predictions.column(model.task).unique()), len(predictions)))
         if writer is not None and self.out is not None:
             writer.close()
             Storage(self.out).write({f"part-{part.number:06}.parquet": content.getvalue()})

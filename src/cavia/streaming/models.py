@@ -86,9 +86,9 @@ class StreamedLists(Streamed):
 
     def adapt(self, table: Any, steps: int | None) -> tuple[list[Any], Adapted, int]:
         names = table.column(TASK).to_pylist()
-        found = list(batches(Lists.of(table, X), Lists.of(table, Y), self.learner.loss == "cross_entropy"))
-        adapted = self.quick.adapt(((one.x, one.y, one.mask) for one in found), steps=steps)
-        back = torch.cat([one.tasks for one in found]).argsort()
+        padded = list(batches(Lists.of(table, X), Lists.of(table, Y), self.learner.loss == "cross_entropy"))
+        adapted = self.quick.adapt(((one.x, one.y, one.mask) for one in padded), steps=steps)
+        back = torch.cat([one.tasks for one in padded]).argsort()
         whole = Adapted.cat(list(adapted))[back]
         if not whole.finite.all():
             name = names[int((~whole.finite).nonzero()[0])]
@@ -103,14 +103,14 @@ class StreamedLists(Streamed):
         names = table.column(TASK).to_pylist()
         known = set(contexts.among(names, unknown))
         rows = {name: i for i, name in enumerate(names) if name in known}
-        found = list(batches(Lists.of(table, X)))
+        padded = list(batches(Lists.of(table, X)))
         context = torch.zeros(len(names), self.learner.model.context)
         if len(rows) < len(names):
             context = self._start(len(names))
         if rows:
             context[list(rows.values())] = contexts.store.get(rows).context
         predictions: list[Any] = [None] * len(names)
-        for one in found:
+        for one in padded:
             said = self.quick.predict(one.x, Adapted.of({CONTEXT: context[one.tasks]}))
             counts = torch.full((len(said),), said.shape[1]) if one.mask is None else one.mask.sum(1)
             for task, values, count in zip(one.tasks.tolist(), said, counts.tolist(), strict=True):
@@ -136,16 +136,16 @@ class Known:
             self.store.get(names)
             return names
         except CaviaError:
-            found = [name for name in names if name in self.store]
-            if len(found) == len(names):
+            known = [name for name in names if name in self.store]
+            if len(known) == len(names):
                 raise
             if unknown == "refuse":
-                missing = next(name for name in names if name not in set(found))
+                missing = next(name for name in names if name not in set(known))
                 raise CaviaError(
-                    f"{len(names) - len(found)} of {len(names)} tasks have no context: {shown(missing)}, …; adapt to "
+                    f"{len(names) - len(known)} of {len(names)} tasks have no context: {shown(missing)}, …; adapt to "
                     "them first, or predict them unadapted with unknown='start'"
                 ) from None
-            return found
+            return known
 
 
 def open_model(content: bytes, name: str) -> Streamed:

@@ -39,18 +39,18 @@ class Lists(NamedTuple):
                 raise CaviaError(f"the points in column {name!r} must all have the same number of values")
             inner.append(int(own[0]) if len(own) else 1)
             values = values.flatten()
-        if values.null_count or not (np.issubdtype(found := values.type.to_pandas_dtype(), np.number)):
+        if values.null_count or not (np.issubdtype(dtype := values.type.to_pandas_dtype(), np.number)):
             raise CaviaError(f"column {name!r} must hold numbers, none missing, holds {values.type}")
-        numbers = values.to_numpy(zero_copy_only=False).astype(found, copy=False)
+        numbers = values.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
         return cls(numbers.reshape(-1, *inner), lengths)
 
     def padded(self, tasks: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The points of some tasks, [T, K, ...], zeros where the mask [T, K] is False."""
         starts = np.cumsum(self.lengths) - self.lengths
         places = starts[tasks][:, None] + np.arange(mask.shape[1])
-        found = self.values[np.where(mask, places, 0)]
-        found[~mask] = 0
-        return found
+        points = self.values[np.where(mask, places, 0)]
+        points[~mask] = 0
+        return points
 
 
 class Batch(NamedTuple):

@@ -81,18 +81,18 @@ def run_on(cluster: Cluster, job: Job, parts: Sequence[Part], seen: Callable[[Pa
 
 def _result(ray: Any, reference: Any) -> Done:
     try:
-        found = ray.get(reference)
+        result = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if "ModuleNotFoundError" in str(error):
             raise CaviaError("a node cannot import cavia; install the same version on all nodes") from None
         raise
     except ray.exceptions.WorkerCrashedError:
         raise CaviaError(
-            f"workers died {DEATHS + 1} times at the same part (out of memory?); the same command goes on"
+            f"workers died {DEATHS + 1} times at the same part (out of memory?); the same command resumes"
         ) from None
-    if isinstance(found, CaviaError):
-        raise found
-    return found
+    if isinstance(result, CaviaError):
+        raise result
+    return result
 
 
 def _on_node(given: tuple[Job, dict[str, str], str], part: Part) -> Done | CaviaError:

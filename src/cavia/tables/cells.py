@@ -101,10 +101,10 @@ def as_date(value: Any, compact: bool = False) -> datetime | None:
 
 @lru_cache(2**16)
 def _date_of_text(text: str, compact: bool) -> datetime | None:
-    found = DATE.fullmatch(text) or (COMPACT_DATE.fullmatch(text) if compact else None)
-    if not found:
+    match = DATE.fullmatch(text) or (COMPACT_DATE.fullmatch(text) if compact else None)
+    if not match:
         return None
-    year, _, *rest = found.groups()
+    year, _, *rest = match.groups()
     try:
         return datetime(int(year), *(int(part or 0) for part in rest))  # type: ignore[arg-type]
     except ValueError:  # the 31st of February
@@ -123,8 +123,8 @@ def as_text(value: Any) -> str:
 
 def canonical(text: str) -> str:
     """A category's text, the same for 1, 1.0 and "1.0"."""
-    found = WHOLE.fullmatch(text)
-    return found.group(1) if found else text
+    match = WHOLE.fullmatch(text)
+    return match.group(1) if match else text
 
 
 def shown_cell(value: Any) -> str:

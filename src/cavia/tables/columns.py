@@ -77,8 +77,10 @@ class Category:
     @classmethod
     def fit(cls, table: Table, name: str, rows: np.ndarray, is_target: bool = False) -> "Category":
         rows = np.ones(table.rows, dtype=bool) if is_target else rows  # which classes there are is no secret of a split
-        found = {label for label, counts in zip(labels(table[name]), rows, strict=True) if counts}
-        levels = sorted({NO_VALUE if label is None else label for label in found if not (is_target and label is None)})
+        present = {label for label, counts in zip(labels(table[name]), rows, strict=True) if counts}
+        levels = sorted(
+            {NO_VALUE if label is None else label for label in present if not (is_target and label is None)}
+        )
         if len(levels) > MOST_LEVELS:
             raise CaviaError(
                 f"column {name!r} has {len(levels)} categories, more than {MOST_LEVELS}; leave it out, or group them"
@@ -93,15 +95,15 @@ class Category:
         """Which level each row has, [rows]; -1: it is missing, -2: training never saw it."""
         number = {canonical(level): i for i, level in enumerate(self.levels)}
         number |= {level: i for i, level in enumerate(self.levels)}
-        found = (-1 if label is None else number.get(label, -2) for label in labels(table.column(self.name)))
-        return np.fromiter(found, dtype=np.int64, count=table.rows)
+        numbers = (-1 if label is None else number.get(label, -2) for label in labels(table.column(self.name)))
+        return np.fromiter(numbers, dtype=np.int64, count=table.rows)
 
     def encode(self, table: Table) -> np.ndarray:
         """[rows, width]"""
-        found = self.numbers(table)
+        numbers = self.numbers(table)
         if NO_VALUE in self.levels:
-            found[found == -1] = self.levels.index(NO_VALUE)
-        return (found[:, None] == np.arange(self.width)).astype(np.float64)
+            numbers[numbers == -1] = self.levels.index(NO_VALUE)
+        return (numbers[:, None] == np.arange(self.width)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ class Date:
     def encode(self, table: Table) -> np.ndarray:
         """[rows, width]"""
         width = self.width - self.has_missing
-        found = [[math.nan] * width if date is None else self._features(date) for date in dates(table, self.name)]
-        return _with_missing(np.array(found, dtype=np.float64).reshape(-1, width), self.has_missing)
+        features = [[math.nan] * width if date is None else self._features(date) for date in dates(table, self.name)]
+        return _with_missing(np.array(features, dtype=np.float64).reshape(-1, width), self.has_missing)
 
     def _features(self, date: datetime) -> list[float]:
         months, weekdays = [0.0] * 12, [0.0] * 7
@@ -199,11 +201,11 @@ _CHECKS: dict[str, Any] = {
 }
 
 
-def _with_missing(found: np.ndarray, has_missing: bool) -> np.ndarray:
+def _with_missing(features: np.ndarray, has_missing: bool) -> np.ndarray:
     """NaN as zero, and a further input that says where they were: [rows, W] → [rows, W or W + 1]."""
-    missing = np.isnan(found[:, :1])
-    found = np.where(missing, 0.0, found)
-    return np.concatenate([found, missing], 1) if has_missing else found
+    missing = np.isnan(features[:, :1])
+    features = np.where(missing, 0.0, features)
+    return np.concatenate([features, missing], 1) if has_missing else features
 
 
 def _year(date: datetime) -> float:

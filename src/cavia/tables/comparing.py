@@ -55,11 +55,11 @@ def compare(model: TableModel, family: Tasks, seed: int = 0) -> tuple[list[Compa
     return _scored_numbers(batch, answers, model), left_out
 
 
-def as_text(found: list[Compared], left_out: list[str], tasks: int) -> str:
+def as_text(compared: list[Compared], left_out: list[str], tasks: int) -> str:
     """One aligned table, the best of each target marked."""
     lines = []
-    for target in dict.fromkeys(one.target for one in found):
-        rows = [one for one in found if one.target == target]
+    for target in dict.fromkeys(one.target for one in compared):
+        rows = [one for one in compared if one.target == target]
         best = min(rows, key=lambda one: one.score)
         has_accuracy = rows[0].accuracy is not None
         what = "log loss" if has_accuracy else f"root mean squared error of {target}"
@@ -82,10 +82,10 @@ def _methods(model: TableModel, family: Tasks, seed: int) -> Iterator[tuple[str,
     learner = model.learner
 
     def adapted(batch: TaskBatch, steps: int | None = None) -> Tensor:
-        found = learner.predict(
+        predictions = learner.predict(
             batch.query_x, learner.adapt(batch.support_x, batch.support_y, batch.support_mask, steps)
         )
-        return found.softmax(-1) if model.encoding.is_classification else found
+        return predictions.softmax(-1) if model.encoding.is_classification else predictions
 
     yield "CAVIA", adapted
     yield "CAVIA, not adapted (φ = 0)", lambda batch: adapted(batch, 0)
@@ -135,19 +135,19 @@ def _by_target(
 ) -> Tensor:
     """The same method for each target by itself: [T, N, targets]."""
     count = batch.query_y.shape[-1] if count is None else count
-    found = torch.zeros(*batch.query_y.shape[:2], count)
+    predictions = torch.zeros(*batch.query_y.shape[:2], count)
     for target in range(count):
         for place, task in enumerate(tasks_of(batch, first + target)):
-            found[place, :, target] = torch.from_numpy(np.asarray(answer(task)))
-    return found
+            predictions[place, :, target] = torch.from_numpy(np.asarray(answer(task)))
+    return predictions
 
 
 def _each(answer: Callable[[Task], np.ndarray], classes: int) -> Answer:
     def answers(batch: TaskBatch) -> Tensor:
-        found = torch.zeros(*batch.query_y.shape[:2], classes)
+        probabilities = torch.zeros(*batch.query_y.shape[:2], classes)
         for place, task in enumerate(tasks_of(batch)):
-            found[place] = torch.from_numpy(answer(task))
-        return found
+            probabilities[place] = torch.from_numpy(answer(task))
+        return probabilities
 
     return answers
 
@@ -166,14 +166,14 @@ def _mean_square(batch: TaskBatch, answer: Tensor) -> Tensor:
 
 
 def _scored_numbers(batch: TaskBatch, answers: dict[str, Tensor], model: TableModel) -> list[Compared]:
-    found = []
+    rows = []
     for place, target in enumerate(model.encoding.targets):
         assert isinstance(target, Number)
         scores = {
             name: _mean_square(batch, one)[:, place].sqrt().double() * target.scale for name, one in answers.items()
         }
-        found += [_row(target.name, name, one, scores["CAVIA"]) for name, one in scores.items()]
-    return found
+        rows += [_row(target.name, name, one, scores["CAVIA"]) for name, one in scores.items()]
+    return rows
 
 
 def _scored_classes(batch: TaskBatch, answers: dict[str, Tensor], target: str) -> list[Compared]:

@@ -1,4 +1,4 @@
-"""Which type a column has: number, category or date, decided by all of its cells, or by whoever made the table.
+"""The type of a column: number, category or date, decided by all of its cells, or by the user.
 
 Numbers are numbers, dates are dates, text is a category, and so are digits with a leading zero (01234). A column that
 mixes them is an error that names the first cell that does not fit: a typo must not change what is learned.
@@ -19,7 +19,7 @@ PROPERLY = {"like a number": "like 1234.5", "like a date": "year first, like 202
 
 
 def listed_columns(what: str, columns: Any) -> list[str]:
-    """Names of columns, of which a single one may stand alone; none may stand twice.
+    """Names of columns, one or a list; none may appear twice.
 
     >>> listed_columns("inputs", "age")
     ['age']
@@ -45,17 +45,17 @@ def settled_types(
     """
     if problem is not None:
         require_one_of("problem", problem, PROBLEMS)
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for kind, columns in ((NUMBER, number), (CATEGORY, category), (DATE, date)):
         for name in listed_columns(kind, columns):
             table.column(name, kind)
-            if found.setdefault(name, kind) != kind:
-                raise CaviaError(f"column {name!r} cannot be a {found[name]} and a {kind}")
+            if types.setdefault(name, kind) != kind:
+                raise CaviaError(f"column {name!r} cannot be a {types[name]} and a {kind}")
     wanted = {"classification": CATEGORY, "regression": NUMBER}
     for name in listed_columns("target", target) if problem else ():
-        if found.setdefault(name, wanted[str(problem)]) != wanted[str(problem)]:
-            raise CaviaError(f"column {name!r} cannot be a {found[name]} and the target of a {problem}")
-    return found
+        if types.setdefault(name, wanted[str(problem)]) != wanted[str(problem)]:
+            raise CaviaError(f"column {name!r} cannot be a {types[name]} and the target of a {problem}")
+    return types
 
 
 def decide(table: Table, name: str) -> str:
@@ -79,8 +79,8 @@ def decide(table: Table, name: str) -> str:
 
 def is_two_valued(table: Table, name: str) -> bool:
     """Whether a column of numbers holds 0 and 1 and nothing else: as a target, these are two classes."""
-    found = {as_number(value) for value in table.column(name).tolist() if kind_of(value) == "number"}
-    return found == {0.0, 1.0}
+    numbers = {as_number(value) for value in table.column(name).tolist() if kind_of(value) == "number"}
+    return numbers == {0.0, 1.0}
 
 
 def _all_whole(values: Any, kinds: Sequence[str]) -> bool:
@@ -106,7 +106,7 @@ def _mixed(table: Table, name: str, kinds: Sequence[str], counts: Counter[str]) 
     usual, often = counts.most_common(1)[0]
     row = next(row for row, kind in enumerate(kinds) if kind not in (usual, "missing"))
     known = f"{often} of {sum(counts.values())} values are {WRITTEN[usual].removeprefix('a ')}{'s' * (usual != 'text')}"
-    fix = f"mend it, or make the column a category with category=[{name!r}]"
+    fix = f"fix it, or make the column a category with category=[{name!r}]"
     if counts.keys() <= {"number", "code"}:
         fix += f", or a number with number=[{name!r}]"
     return f"{table.cell(row, name)} is not {WRITTEN[usual]}, but {known}; {fix}"

@@ -24,10 +24,12 @@ def describe_columns(encoding: Encoding, table: Table) -> str:
 
 def _held(column: Column, table: Table) -> str:
     if isinstance(column, Category):
-        found = labels(table[column.name])
-        missing = sum(label is None for label in found)
-        count = len({label for label in found if label is not None})
-        some = ", ".join(shown_cell(level)[1:-1] for level in sorted({label for label in found if label})[:SHOWN])
+        column_labels = labels(table[column.name])
+        missing = sum(label is None for label in column_labels)
+        count = len({label for label in column_labels if label is not None})
+        some = ", ".join(
+            shown_cell(level)[1:-1] for level in sorted({label for label in column_labels if label})[:SHOWN]
+        )
         held = f"{count} categories: {some}{', …' * (count > SHOWN)}"
     elif isinstance(column, Date):
         known = [date for date in dates(table, column.name) if date]

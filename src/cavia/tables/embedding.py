@@ -22,7 +22,7 @@ from cavia.tensor_file import write_atomically
 
 
 def embed(model: TableModel, source: Any, colour: str | None, out: Path, steps: int | None = None) -> str:
-    """Adapt to every task, draw the contexts, write the PNG and a CSV beside it; returns what to print.
+    """Adapt to every task, plot the contexts, write the PNG and a CSV next to it; returns what to print.
 
     colour: a column of the table. A task has the mean of its numbers, or the most frequent of its categories.
     """

@@ -68,8 +68,8 @@ class Encoding:
         if isinstance(self.target, Category):
             classes = self.target.numbers(table)
             _check_classes(table, self.target, classes)
-            found = torch.from_numpy(classes)
-            return found.clamp(min=0), found >= 0
+            labels = torch.from_numpy(classes)
+            return labels.clamp(min=0), labels >= 0
         values = np.stack([one.standardise(table) for one in self.targets if isinstance(one, Number)], 1)
         targets = torch.from_numpy(values).float()
         known = ~targets.isnan().any(1)
@@ -82,7 +82,7 @@ class Encoding:
         return {name: count for name, count in counts.items() if count}
 
     def empty_targets(self, points: int) -> Tensor:
-        """Targets [1, points, ...] of a task that stand for none."""
+        """Targets [1, points, ...] of a task, as placeholders for missing ones."""
         return (
             torch.zeros(1, points, dtype=torch.long) if self.is_classification else torch.zeros(1, points, self.outputs)
         )
@@ -179,6 +179,6 @@ def _check_classes(table: Table, target: Category, classes: np.ndarray) -> None:
     if len(unknown):
         row = int(unknown[0])
         raise CaviaError(
-            f"{table.cell(row, target.name)} is no class that training had: "
+            f"{table.cell(row, target.name)} is not a class of the training tasks: "
             f"{', '.join(map(shown_cell, target.levels[:10]))}"
         )

@@ -121,14 +121,14 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     @checked
     def update(self, X: Any, y: Any, steps: int | None = None) -> Self:
-        """Further rows of known groups: their contexts go on from where they are."""
+        """Add rows to known groups: their contexts continue from where they are."""
         table = self._known_table(X, y)
         names = dict.fromkeys(table.names(self.model_.encoding.task))
         strangers = [name for name in names if name not in self.contexts_]
         if strangers:
             some = ", ".join(map(repr, strangers[:5]))
             raise CaviaError(
-                f"{len(strangers)} of {len(names)} groups have no context to go on from: {some}; use adapt"
+                f"{len(strangers)} of {len(names)} groups have no context to continue from: {some}; use adapt"
             )
         return self._remember(table, steps, self.contexts_)
 

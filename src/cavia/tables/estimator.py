@@ -18,9 +18,9 @@ from cavia.tables.values import numbers
 class ContextRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
     """One network for many groups (users, shops, machines), a few numbers for each, as a scikit-learn regressor.
 
-    group:      the column of X that says whose a row is; a number if X is an array. None: all rows are one group.
-    validation: share of the groups that choose the best model.
-    number, category, date: columns whose type is not to be decided by their cells.
+    group:      the column of X that names a row's group; a number if X is an array. None: all rows are one group.
+    validation: share of the groups used to choose the best model.
+    number, category, date: columns to read as this type, whatever their cells hold.
     unknown:    groups without a context: "refuse" to predict them, or predict from the "start", before adaptation.
     seed:       of splits, weights and batches.
     verbose:    show a progress bar.
@@ -41,13 +41,13 @@ class ContextRegressor(RegressorMixin, ContextEstimator):  # type: ignore[misc]
         """[rows] or [rows, targets], as y was in fit: each row by its group's context.
 
         interval: a level, such as 0.9: one more axis with prediction, low and high, [rows, 3] or [rows, targets, 3].
-                  So many of the rows of unseen groups lie between low and high.
+                  That share of the rows of unseen groups lies between low and high.
         """
         if interval is not None:
             table = self._fitted_table(X)
             bands = self.model_.predict_intervals(table, self.contexts_, interval, self.unknown)[1]
-            found = np.array([[*band] for band in bands.values()]).transpose(2, 0, 1)
-            return found[:, 0] if self.flat_ else found
+            stacked = np.array([[*band] for band in bands.values()]).transpose(2, 0, 1)
+            return stacked[:, 0] if self.flat_ else stacked
         values = self._predict(self._fitted_table(X), self.contexts_)
         return values[:, 0] if self.flat_ else values
 
@@ -104,8 +104,8 @@ class ContextClassifier(ClassifierMixin, ContextEstimator):  # type: ignore[misc
     def _score(self, table: Table, contexts: Contexts, weights: np.ndarray | None = None) -> float:
         truth = [level_of(value) for value in table[self.model_.encoding.target.name].tolist()]
         likeliest = self._probabilities(table, contexts).argmax(1)
-        found = [level_of(self.classes_[i].item()) for i in likeliest]
-        return float(np.average(np.array(truth) == np.array(found), weights=weights))
+        predicted = [level_of(self.classes_[i].item()) for i in likeliest]
+        return float(np.average(np.array(truth) == np.array(predicted), weights=weights))
 
     def _targets(self, y: Any) -> dict[str, np.ndarray]:
         from sklearn.utils.multiclass import check_classification_targets

@@ -1,4 +1,4 @@
-"""What an estimator's file says beside its model: its arguments, and what `fit` found out about X and y."""
+"""What an estimator's file holds in addition to its model: its arguments, and what `fit` learned about X and y."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -16,9 +16,12 @@ from cavia.tables.posterior import Posterior
 
 def describe(estimator: Any) -> dict[str, Any]:
     """JSON values of a fitted estimator, for `arguments` and `fitted`."""
-    found = {"arguments": estimator.get_params(), "columns": estimator.n_features_in_}
-    found |= {"names": getattr(estimator, "feature_names_in_", None), "classes": getattr(estimator, "classes_", None)}
-    return _plain(found | {"flat": getattr(estimator, "flat_", True)})
+    description = {"arguments": estimator.get_params(), "columns": estimator.n_features_in_}
+    description |= {
+        "names": getattr(estimator, "feature_names_in_", None),
+        "classes": getattr(estimator, "classes_", None),
+    }
+    return _plain(description | {"flat": getattr(estimator, "flat_", True)})
 
 
 def arguments(cls: Any, model: TableModel, extra: Mapping[str, Any], path: Any) -> dict[str, Any]:
@@ -30,40 +33,40 @@ def arguments(cls: Any, model: TableModel, extra: Mapping[str, Any], path: Any) 
         if isinstance(learner, Posterior):
             return said | {"context": network.effects}
         return said | {"method": "gradient", "context": network.context, "inner_lr": learner.inner_lr}
-    found = _mapping(extra["estimator"], path).get("arguments")
-    unknown = [name for name in _mapping(found, path) if name not in cls().get_params()]
+    given = _mapping(extra["estimator"], path).get("arguments")
+    unknown = [name for name in _mapping(given, path) if name not in cls().get_params()]
     if unknown:
         raise CaviaError(f"{path} has an argument that {cls.__name__} does not know: {shown(unknown[0])}")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in _mapping(found, path).items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in _mapping(given, path).items()}
 
 
 def fitted(model: TableModel, extra: Mapping[str, Any], path: Any) -> dict[str, Any]:
-    """Attribute → value, what `fit` would have set beside model and contexts."""
+    """Attribute → value: what `fit` would have set in addition to model and contexts."""
     about = _mapping(extra.get("estimator", {}), path)
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     columns, names = about.get("columns"), about.get("names")
     if isinstance(columns, int) and not isinstance(columns, bool):
-        found["n_features_in_"] = columns
+        attributes["n_features_in_"] = columns
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        found["feature_names_in_"] = np.array(names, dtype=object)
+        attributes["feature_names_in_"] = np.array(names, dtype=object)
     if not model.encoding.is_classification:
-        return found | {"flat_": len(model.encoding.targets) == 1 and about.get("flat", True) is True}
+        return attributes | {"flat_": len(model.encoding.targets) == 1 and about.get("flat", True) is True}
     levels = list(model.encoding.target.levels)
     classes = about.get("classes", levels)
     if not isinstance(classes, list) or sorted(level_of(one) for one in classes) != sorted(levels):
         raise CaviaError(f"{path} has other classes than its model: {shown(classes)}")
-    return found | {"classes_": np.array(classes)}
+    return attributes | {"classes_": np.array(classes)}
 
 
 def stored(model: TableModel, path: str | PathLike[str]) -> KnownTasks:
     """All contexts of a store that belongs to the model."""
     if not Path(path).is_file():
         raise CaviaError(f"there is no store {named(path)}; `save(…, contexts=…)` and `cavia adapt` make one")
-    found = KnownTasks()
+    known = KnownTasks()
     with ContextStore(path, model.learner.version) as store:
         for ids, contexts in store.batches():
-            found.update(zip(map(str, ids), contexts, strict=True))
-    return found
+            known.update(zip(map(str, ids), contexts, strict=True))
+    return known
 
 
 def classes_of(values: np.ndarray) -> np.ndarray:

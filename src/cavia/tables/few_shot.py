@@ -16,8 +16,8 @@ def few_shot_score(estimator: Any, X: Any, y: Any, known: int = 5, seed: int = 0
     """Adapt to every group of X on a few of its rows, and score the predictions of all its other rows.
 
     estimator: a fitted `ContextRegressor` (the score is R²) or `ContextClassifier` (accuracy), also at the end of a
-               pipeline or in a search. It is not changed: what it knew of these groups is not used.
-    known:     rows of a group to adapt on; a group with fewer keeps one to be scored by. One row alone is left out.
+               pipeline or in a search. It is not changed, and its contexts of these groups are not used.
+    known:     rows of a group to adapt on; a group with fewer keeps one to score. Groups with one row are left out.
     order:     "random": known rows are drawn by `seed`; "ordered": they are a group's first ones.
 
     It is a scikit-learn scorer: `cross_val_score(…, cv=GroupKFold(5), scoring=cavia.few_shot_score)`.

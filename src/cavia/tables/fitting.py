@@ -65,14 +65,14 @@ class FittedTable:
 
     def scores(self) -> dict[str, list[tuple[float, float]]]:
         """Target → after 0, 1, … steps: mean over unseen tasks, its 95 % half width; RMSE in its unit, or accuracy."""
-        found = {}
+        scores = {}
         targets: tuple[Category | Number, ...] = self.model.encoding.targets
         for target, evaluation in zip(targets, self.evaluations, strict=True):
             values: Tensor = evaluation.scores
             if isinstance(target, Number):
                 values = values.sqrt().double() * target.scale
-            found[target.name] = list(zip(values.mean(1).tolist(), half_width(values).tolist(), strict=True))
-        return found
+            scores[target.name] = list(zip(values.mean(1).tolist(), half_width(values).tolist(), strict=True))
+        return scores
 
     def _support(self) -> str:
         """How many points the test tasks adapt on: a small one keeps a point to be judged by."""
@@ -112,7 +112,7 @@ def train_table(
 ) -> tuple[TableModel, FitResult]:
     """Train on tasks of a table, from `cavia.Tasks.from_table`; validation tasks choose the best model.
 
-    method:      "posterior": a mixed model with a network beside it, whose effects adapt by Newton's step;
+    method:      "posterior": a mixed model plus a network, whose effects adapt by Newton's step;
                  "gradient": CAVIA as in the paper, a network that sees φ, which adapts by gradient steps.
     context:     how many numbers of a task adapt.
     inner_lr:    of gradient steps; Newton's have none.

@@ -50,9 +50,9 @@ def target_columns(y: Any) -> tuple[dict[str, np.ndarray], bool]:
     if hasattr(y, "iloc") or hasattr(y, "null_count"):  # a series of pandas or Polars, an array of pyarrow
         cells = y.to_numpy(dtype=object, na_value=None) if hasattr(y, "iloc") else None
         listed = cells.tolist() if cells is not None else y.to_list() if hasattr(y, "to_list") else y.to_pylist()
-        found = np.empty(len(listed), dtype=object)
-        found[:] = listed
-        return {str(name) if name not in (None, "") else UNNAMED: _cells(found)}, False
+        column = np.empty(len(listed), dtype=object)
+        column[:] = listed
+        return {str(name) if name not in (None, "") else UNNAMED: _cells(column)}, False
     try:
         values = np.asarray(y)
     except Exception as error:  # a tensor on another device, a list of lists of several lengths
@@ -79,7 +79,7 @@ def with_targets(table: Table, columns: dict[str, np.ndarray], names: Sequence[s
             )
         if values.dtype.kind == "f" and np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0])
-            raise CaviaError(f"Input y contains infinity or a value too large, {values[row]} in row {row}; mend it")
+            raise CaviaError(f"Input y contains infinity or a value too large, {values[row]} in row {row}; fix it")
     renamed = dict(zip(names, columns.values(), strict=True))
     return Table({**table, **renamed}, table.where, table.lines, table.declared)
 
@@ -95,13 +95,18 @@ def has_targets(table: Table, names: Sequence[str]) -> np.ndarray:
 def row_weights(weights: Any, rows: int) -> np.ndarray:
     """Weights of rows as numbers, [rows]."""
     try:
-        found = np.asarray(weights, dtype=np.float64)
+        checked_weights = np.asarray(weights, dtype=np.float64)
     except Exception as error:
         raise CaviaError(f"sample_weight must be numbers, one for each row, got {shown(weights)}") from error
-    if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+    if (
+        checked_weights.shape != (rows,)
+        or not np.isfinite(checked_weights).all()
+        or (checked_weights < 0).any()
+        or not checked_weights.any()
+    ):
         what = f"{rows} numbers, one for each row, none below 0 and not all 0"
         raise CaviaError(f"sample_weight must be {what}, got {shown(weights)}")
-    return found
+    return checked_weights
 
 
 def free_names(table: Table, columns: dict[str, np.ndarray]) -> list[str]:
@@ -122,6 +127,6 @@ def _cells(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "iuf":
         return values.astype(np.float64) if values.dtype == np.float16 else values
     cells = values.astype("M8[us]").tolist() if values.dtype.kind == "M" else values.tolist()
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
-    return found
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array

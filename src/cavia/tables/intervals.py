@@ -70,8 +70,8 @@ class Intervals:
     @classmethod
     def from_json(cls, value: Any, targets: int) -> "Intervals":
         """What `as_json` returned; anything else is an error."""
-        found = value if isinstance(value, Mapping) else {}
-        lists, counts = found.get("scores"), [found.get(name) for name in ("rows", "tasks")]
+        fields = value if isinstance(value, Mapping) else {}
+        lists, counts = fields.get("scores"), [fields.get(name) for name in ("rows", "tasks")]
         fits = isinstance(lists, list) and len(lists) == targets and all(map(_is_rising, lists))
         if not fits or not all(isinstance(count, int) and count >= 0 for count in counts):
             raise CaviaError(f"its intervals are damaged: {shown(value)}")
@@ -91,11 +91,11 @@ def calibrate(learner: Posterior, family: Tasks, seed: int = 0, split: str = "va
     members = len(family.splits[split])
     if not members:
         return Intervals(tuple(() for _ in range(learner.model.outputs)), 0, 0)
-    generator, found = seeded_generator(seed, "intervals"), []
+    generator, parts = seeded_generator(seed, "intervals"), []
     for known in known_counts(family.support):
         scores, mask = scores_of(learner, family, known, generator, split)
-        found.append(scores[mask])
-    scores = torch.cat(found)  # [rows, targets]
+        parts.append(scores[mask])
+    scores = torch.cat(parts)  # [rows, targets]
     count = min(len(scores), MOST_SCORES)
     ordered = scores.sort(0).values
     places = torch.arange(1, count + 1, dtype=torch.float64) / (count + 1)

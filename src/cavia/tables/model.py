@@ -60,7 +60,7 @@ class TableModel:
         """Every task of the table, adapted on all its rows: names, what adapted, rows left out.
 
         source: as for `read_table`. Rows without a target are left out; a task with no others is an error.
-        start:  the contexts to go on from, one for each task; by default all begin where the learner does.
+        start:  the contexts to continue from, one for each task; by default the learner's own start.
         """
         x, y, groups, left_out = self.support(read_table(source))
         parts: list[tuple[Tensor, Adapted]] = []
@@ -74,7 +74,7 @@ class TableModel:
         if len(wrong):
             name = list(groups)[int(wrong[0])]
             raise CaviaError(
-                f"the context of task {name!r} is not finite: its rows are too far from training, mend them"
+                f"the context of task {name!r} is not finite: its rows are too far from training, fix them"
             )
         return list(groups), adapted, left_out
 
@@ -115,13 +115,13 @@ class TableModel:
 
     def bands(self, outputs: Tensor, deviations: Tensor, level: float) -> dict[str, Band]:
         """Target → predictions with intervals of this level, from outputs and their deviations, [rows, outputs]."""
-        found, factors = {}, self.factors(level)
+        bands, factors = {}, self.factors(level)
         for place, (target, values) in enumerate(self.encoding.decode(outputs).items()):
             unit = self.encoding.targets[place].scale  # type: ignore[union-attr]  # a number, or there are no factors
             half = (factors[place] * unit * deviations[:, place].double()).tolist()
             low, high = ([a + sign * b for a, b in zip(values, half, strict=True)] for sign in (-1, 1))
-            found[target] = Band(values, low, high)
-        return found
+            bands[target] = Band(values, low, high)
+        return bands
 
     def factors(self, level: float) -> list[float]:
         """Deviations of an interval, for each target; an error if the model has no intervals of this level."""

@@ -1,4 +1,4 @@
-"""The network of a table: a line and a network beside it, whose coefficients for a task are its context."""
+"""The network of a table: a line plus a network, whose coefficients for a task are its context."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +12,7 @@ from cavia.machine import require_memory
 from cavia.models.base import ContextModel, as_floats
 from cavia.tasks.points import one_tensor
 
-REACH = 2.0  # standard deviations: further out the network sees no difference, and lines alone go on
+REACH = 2.0  # standard deviations: further out the network is constant, and only the lines continue
 
 
 def packed_size(effects: int) -> int:
@@ -25,7 +25,7 @@ class EffectsNet(ContextModel):
 
     Each b is a line and a ReLU network, all with the same hidden layers: b(x) = w·(1, x) + v·net(2 tanh(x/2)). With
     v = 0 this is a mixed model: b₀ are its fixed effects, and φ the random effects of a task, intercept and slopes.
-    The tanh keeps networks from going astray where training had no points; there the lines go on.
+    The tanh keeps networks from going astray where training had no points; only the lines continue there.
 
     effects: how many φ_c there are. A context has them first, then numbers that say how sure they are, which the
              prediction does not use (`Posterior` does).
@@ -59,12 +59,12 @@ class EffectsNet(ContextModel):
         if x.ndim != 3 or x.shape[-1] != self.inputs:
             raise CaviaError(f"this EffectsNet takes x [T, N, {self.inputs}], got x of shape {list(x.shape)}")
         x = as_floats(x, self.line.weight)
-        found, h = self.line(x), REACH * torch.tanh(x / REACH)
+        effects, h = self.line(x), REACH * torch.tanh(x / REACH)
         for layer in self.layers:
             h = relu(layer(h))
         if self.last is not None:
-            found = found + self.last(h)
-        return found.unflatten(-1, (self.outputs, 1 + self.effects))
+            effects = effects + self.last(h)
+        return effects.unflatten(-1, (self.outputs, 1 + self.effects))
 
     def head(self, h: Tensor, context: Tensor) -> Tensor:
         effects = context[:, : self.effects]

@@ -28,7 +28,7 @@ class Posterior(Learner):
 
     noise:       σ at the start, in units of standardised targets.
     inner_steps: of Newton, for classes.
-    decay:       how much training holds the network beside the lines back, by ‖v‖².
+    decay:       weight of ‖v‖², which holds back the network next to the lines in training.
     """
 
     model: EffectsNet

@@ -42,9 +42,9 @@ class Table(dict[str, np.ndarray]):
 
     def place(self, row: int, name: str | None = None) -> str:
         """A row, or a cell of it, as messages call it."""
-        found = f"row {row} (counting from 0)" if self.lines is None else f"line {self.lines[row]}"
+        line = f"row {row} (counting from 0)" if self.lines is None else f"line {self.lines[row]}"
         within = "" if self.where == "the table" else f"{self.where}, "
-        return within + found + ("" if name is None else f", column {name!r}")
+        return within + line + ("" if name is None else f", column {name!r}")
 
     def cell(self, row: int, name: str) -> str:
         """A cell with what it holds, as messages begin."""
@@ -168,7 +168,7 @@ def _read_parquet(path: Path) -> Table:
 def _check_header(header: Sequence[str], where: str) -> None:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice or not all(header):
-        what = f"{shown_cell(twice[0])} stands twice" if twice else "one has none"
+        what = f"{shown_cell(twice[0])} appears twice" if twice else "one has none"
         raise CaviaError(f"{where}: every column needs a name of its own; {what}")
     for name in header:
         _check_text(name, "the name of a column")
@@ -179,7 +179,7 @@ def _check_text(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); mend the text") from None
+        raise CaviaError(f"{where}: {shown_cell(text)} holds half a character (a surrogate); fix the text") from None
 
 
 def _array(name: str, values: Any) -> np.ndarray:
@@ -192,20 +192,20 @@ def _array(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind in "iuf":
         return array
     cells = array.astype("M8[us]").tolist() if array.dtype.kind == "M" else array.tolist()
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells
     if any(not cell.isascii() for cell in cells if isinstance(cell, str)):
         for row, cell in enumerate(cells):
             if isinstance(cell, str):
                 _check_text(cell, f"row {row} (counting from 0), column {name!r}")
-    return found
+    return column
 
 
 def _listed(values: list[Any]) -> np.ndarray:
     """Cells as they are, whatever they hold."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _of_arrow(name: str, values: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A fit that can be interrupted: it trains in a folder beside its output, which is gone when the output is there."""
+"""A fit that can be interrupted: it trains in a folder next to its output, which is deleted at the end."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ OURS = {"config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldo
 
 @contextmanager
 def folder_beside(out: Path, about: Mapping[str, Any]) -> Iterator[RunFolder]:
-    """The run folder of the fit that writes `out`. A fit found there goes on, if it is the same one.
+    """The run folder of the fit that writes `out`. A fit found there resumes, if it is the same one.
 
     about: what makes a fit the same, as JSON values: "table", "columns", and its settings. More iterations are no
            difference.
@@ -57,7 +57,7 @@ def _settle(folder: RunFolder, about: Mapping[str, Any]) -> None:
     foreign = [name.name for name in path.iterdir() if name.name not in OURS | {ABOUT, LOCK}]
     foreign = [name for name in foreign if not name.startswith(".")]  # those are files that were being written
     if foreign:
-        raise CaviaError(f"{path} is no folder of an unfinished fit: it holds {foreign[0]!r}; move it away")
+        raise CaviaError(f"{path} is not the folder of an unfinished fit: it holds {foreign[0]!r}; move it away")
     if note.exists() and folder.checkpoint.exists():
         there = read_json(note)
         difference = _difference(there if isinstance(there, dict) else {}, about)

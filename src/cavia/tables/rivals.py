@@ -86,13 +86,13 @@ def boosted(family: Tasks, batch: TaskBatch, seed: int) -> Tensor:
     """scikit-learn's gradient boosting, its number of trees chosen on rows that it holds back: [T, N, targets]."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    found = torch.zeros(batch.query_y.shape)
-    for target in range(found.shape[-1]):
+    predictions = torch.zeros(batch.query_y.shape)
+    for target in range(predictions.shape[-1]):
         model = HistGradientBoostingRegressor(learning_rate=0.05, max_iter=300, early_stopping=True, random_state=seed)
         model.fit(*training_examples(family, seed, statistics, target))
         for place, task in enumerate(tasks_of(batch, target)):
-            found[place, :, target] = torch.from_numpy(model.predict(statistics(task)))
-    return found
+            predictions[place, :, target] = torch.from_numpy(model.predict(statistics(task)))
+    return predictions
 
 
 def boosted_classes(family: Tasks, batch: TaskBatch, classes: int, seed: int) -> Tensor:
@@ -104,9 +104,9 @@ def boosted_classes(family: Tasks, batch: TaskBatch, classes: int, seed: int) ->
 
     model = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=300, early_stopping=True, random_state=seed)
     model.fit(*training_examples(family, seed, features))
-    found = torch.full((*batch.query_y.shape, classes), 0.0)
+    probabilities = torch.full((*batch.query_y.shape, classes), 0.0)
     for place, task in enumerate(tasks_of(batch)):
-        found[place, :, torch.from_numpy(model.classes_)] = torch.from_numpy(
+        probabilities[place, :, torch.from_numpy(model.classes_)] = torch.from_numpy(
             model.predict_proba(features(task))
         ).float()
-    return found
+    return probabilities

@@ -38,7 +38,7 @@ def search_table(
     """Try the defaults and other settings of `train_table`, and say which do best on the validation tasks.
 
     trials: how many settings are tried in all; with a `path`, those that are finished there count, so a search that was
-            stopped goes on. The file belongs to one family and seed.
+            stopped resumes. The file belongs to one family and seed.
     tell:   is given a line after each of them.
     """
     require_at_least("trials", trials, 1)
@@ -60,9 +60,9 @@ def search_table(
             model, _ = train_table(family, **settings, seed=seed, progress=False)
         except Diverged:
             return float("inf")
-        found = validation_loss(model.learner, family, seed)
-        tell(f"  {trial.number + 1} of {trials}: {found:.5g} with {shown_settings(settings)}")
-        return found
+        validated = validation_loss(model.learner, family, seed)
+        tell(f"  {trial.number + 1} of {trials}: {validated:.5g} with {shown_settings(settings)}")
+        return validated
 
     done = [trial for trial in study.trials if trial.state.is_finished() and trial.value is not None]
     if len(done) < trials:
@@ -84,20 +84,20 @@ def _flag(value: Any) -> str:
 
 def _suggested(trial: Any, most_iterations: int) -> dict[str, Any]:
     """Rates are rounded to what a command line shows, so that the command trains the same."""
-    found = {"method": trial.suggest_categorical("method", ["posterior", "gradient"])}
-    found["hidden"] = trial.suggest_categorical("hidden", WIDTHS)
-    found["context"] = trial.suggest_int("context", 1, 16)
-    found["lr"] = trial.suggest_float("lr", 1e-4, 5e-3, log=True)
-    found["iterations"] = trial.suggest_int("iterations", min(100, most_iterations), most_iterations)
-    if found["method"] == "gradient":
-        found["inner_lr"] = trial.suggest_float("inner_lr", 0.05, 2.0, log=True)
-        found["inner_steps"] = trial.suggest_int("inner_steps", 1, 5)
-    return _settings(found)
+    suggested = {"method": trial.suggest_categorical("method", ["posterior", "gradient"])}
+    suggested["hidden"] = trial.suggest_categorical("hidden", WIDTHS)
+    suggested["context"] = trial.suggest_int("context", 1, 16)
+    suggested["lr"] = trial.suggest_float("lr", 1e-4, 5e-3, log=True)
+    suggested["iterations"] = trial.suggest_int("iterations", min(100, most_iterations), most_iterations)
+    if suggested["method"] == "gradient":
+        suggested["inner_lr"] = trial.suggest_float("inner_lr", 0.05, 2.0, log=True)
+        suggested["inner_steps"] = trial.suggest_int("inner_steps", 1, 5)
+    return _settings(suggested)
 
 
-def _settings(found: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(suggested: Mapping[str, Any]) -> dict[str, Any]:
     rounded: dict[str, Any] = {
-        name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in found.items()
+        name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in suggested.items()
     }
     return rounded | {"hidden": tuple(int(width) for width in rounded["hidden"].split(","))}
 

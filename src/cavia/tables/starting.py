@@ -46,7 +46,7 @@ def start_at_mixed(learner: Posterior, family: Tasks) -> None:
 
 
 def _set_lines(learner: Posterior, x: np.ndarray, y: np.ndarray, starts: np.ndarray, slopes: int) -> bool:
-    """Lines and noise of a mixed model with so many slopes; False if there is none, for numbers are too large."""
+    """Lines and noise of a mixed model with this many slopes; False if there is none, because numbers are too large."""
     try:
         models = [fit_mixed(x, y[:, i], starts, slopes) for i in range(y.shape[1])]
         fixed = torch.from_numpy(np.stack([model.beta for model in models])).float()
@@ -85,16 +85,16 @@ def validation_loss(learner: Learner, family: Tasks, seed: int = 0) -> float:
 @torch.no_grad()
 def losses_of_tasks(learner: Learner, family: Tasks, seed: int = 0, split: str = "val") -> Tensor:
     """The loss of each of a split's tasks, [T], in a fixed order, with the same known rows for every learner."""
-    generator, found = seeded_generator(seed, "compare"), []
+    generator, losses = seeded_generator(seed, "compare"), []
     for _ in range(DRAWS if family.order == "random" else 1):
         batch = family.sample(len(family.splits[split]), family.support, min(family.query, QUERY), generator, split)
-        found.append(learner.task_losses(batch)[batch.attributes["task"].argsort()])
-    return torch.stack(found).mean(0)
+        losses.append(learner.task_losses(batch)[batch.attributes["task"].argsort()])
+    return torch.stack(losses).mean(0)
 
 
 def _principal(models: list[Mixed], x: np.ndarray, count: int) -> Tensor:
     """The effects [C, outputs, 1 + inputs] along which predictions vary most, scaled so that φ ~ N(0, 1)."""
-    found: list[tuple[float, int, np.ndarray]] = []
+    components: list[tuple[float, int, np.ndarray]] = []
     for output, model in enumerate(models):
         Z = np.concatenate([np.ones((len(x), 1)), x[:, model.slopes]], 1)
         root = square_root(Z.T @ Z / len(Z))  # |rootᵀ b|² is the mean square of what effects b do to predictions
@@ -103,10 +103,10 @@ def _principal(models: list[Mixed], x: np.ndarray, count: int) -> Tensor:
             line = np.zeros(1 + x.shape[1])
             effect = np.linalg.solve(root.T, direction) * math.sqrt(max(size, 0.0))
             line[0], line[1 + model.slopes] = effect[0], effect[1:]
-            found.append((float(size), output, line))
-    found.sort(key=lambda entry: -entry[0])
-    effects = np.zeros((min(count, len(found)), len(models), 1 + x.shape[1]))
-    for place, (_, output, line) in enumerate(found[: len(effects)]):
+            components.append((float(size), output, line))
+    components.sort(key=lambda entry: -entry[0])
+    effects = np.zeros((min(count, len(components)), len(models), 1 + x.shape[1]))
+    for place, (_, output, line) in enumerate(components[: len(effects)]):
         effects[place, output] = line
     return torch.from_numpy(effects)
 

@@ -31,8 +31,8 @@ class Tasks(TaskFamily):
                name → (x, y). Numbers y [n] become [n, 1]; whole numbers y [n] are class labels and stay.
     splits:    shares of the tasks for "train", "val" and "test", or a mapping split → names of its tasks.
     support:   points that a task adapts on; a task with fewer keeps one for the query and adapts on the rest.
-    query:     points to judge by, by default all the others (a random thousand of more).
-    order:     "random": support points are drawn anew each time; "ordered": they are the first ones.
+    query:     points to score, by default all others (at most a random thousand).
+    order:     "random": support points are redrawn each time; "ordered": they are the first ones.
     too_small: "refuse" tasks with fewer than 2 points, or "drop" them; `dropped` names them.
     seed:      which tasks are in which split.
 
@@ -110,11 +110,11 @@ class Tasks(TaskFamily):
     ) -> "Tasks":
         """Tasks from a table with one row per point: a .csv or .parquet file, a pandas or pyarrow table, a mapping.
 
-        task:    the column that says which task a row belongs to.
+        task:    the column that names a row's task.
         target:  the column to predict: numbers, or classes if it holds text, or only 0 and 1. Of several, all numbers.
         inputs:  the columns to predict it from, by default all others.
-        number, category, date: columns whose type is not to be decided by their cells.
-        problem: "classification" or "regression", if the target's type is not to be decided.
+        number, category, date: columns to read as this type, whatever their cells hold.
+        problem: "classification" or "regression", to override the target's type.
         options: support, query, order and too_small, as for `Tasks`.
         Numbers are standardised, categories one-hot, dates what a calendar says of them (`encoding`), by the training
         tasks; rows without a target are left out.
@@ -147,7 +147,7 @@ class Tasks(TaskFamily):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says of the data: enough to refuse to go on with other data."""
+        """What config.json says about the data: enough to refuse to resume with other data."""
         digest = hashlib.sha256()
         for tensor in (self.x, self.y, self.sizes, *self.members.values()):
             digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
@@ -256,7 +256,7 @@ def _finite(name: str, values: Tensor) -> Tensor:
         bad = values[point][~rounded[point].isfinite()].flatten()[0].item()
         raise CaviaError(
             f"task {name!r} holds a number that is not finite in float32: {bad:g} at point {point}; at most "
-            f"{torch.finfo(torch.float32).max:.1e}; mend it, or leave the point out"
+            f"{torch.finfo(torch.float32).max:.1e}; fix it, or leave the point out"
         )
     return rounded
 

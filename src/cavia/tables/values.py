@@ -13,7 +13,7 @@ MOST_DEVIATIONS = 1e9  # from the training mean: a network in float32 computes w
 
 
 def numbers(table: Table, name: str) -> np.ndarray:
-    """A column as float64 [rows], NaN where a value is missing; an error that names a cell that is no number."""
+    """A column as float64 [rows], NaN where a value is missing; an error names a cell that is not a number."""
     if ("numbers", name) not in table.parsed:
         table.parsed["numbers", name] = _numbers(table, name)
     return table.parsed["numbers", name]
@@ -22,22 +22,22 @@ def numbers(table: Table, name: str) -> np.ndarray:
 def _numbers(table: Table, name: str) -> np.ndarray:
     values = table.column(name)
     if values.dtype.kind in "iuf":
-        found = values.astype(np.float64)
+        numbers = values.astype(np.float64)
     else:
-        found = np.full(len(values), np.nan)
+        numbers = np.full(len(values), np.nan)
         for row, value in enumerate(values.tolist()):
             if not is_missing(value):
                 number = as_number(value)
                 if number is None:
                     raise CaviaError(f"{table.cell(row, name)} is not a number")
-                found[row] = number
-    large = np.flatnonzero(np.abs(found) > MOST)
+                numbers[row] = number
+    large = np.flatnonzero(np.abs(numbers) > MOST)
     if len(large):
         raise CaviaError(
             f"{table.cell(large[0], name)} is too large a number, at most {MOST:g} can be "
-            "computed with; mend it, or leave it empty if it is missing"
+            "computed with; fix it, or leave it empty if it is missing"
         )
-    return found
+    return numbers
 
 
 def dates(table: Table, name: str) -> list[datetime | None]:
@@ -48,14 +48,14 @@ def dates(table: Table, name: str) -> list[datetime | None]:
 
 
 def _dates(table: Table, name: str) -> list[datetime | None]:
-    found: list[datetime | None] = []
+    dates: list[datetime | None] = []
     for row, value in enumerate(table.column(name).tolist()):
         date = None if is_missing(value) else as_date(value, compact=True)
         if date is None and not is_missing(value):
             example = "2024-03-31 or 2024-03-31 17:45"
             raise CaviaError(f"{table.cell(row, name)} is not a date like {example}")
-        found.append(date)
-    return found
+        dates.append(date)
+    return dates
 
 
 def labels(values: np.ndarray) -> list[str | None]:
@@ -86,7 +86,7 @@ def check_resolution(
         row = int(far.argmax())
         raise CaviaError(
             f"{table.cell(row, name)} is so large that a network could not tell the other "
-            f"numbers apart (at most 1e7 times their spread can be); mend it, or leave it empty if it is missing"
+            f"numbers apart (at most 1e7 times their spread can be); fix it, or leave it empty if it is missing"
         )
 
 
@@ -96,5 +96,5 @@ def check_near(table: Table, name: str, standardised: np.ndarray, mean: float, s
     if len(far):
         raise CaviaError(
             f"{table.cell(far[0], name)} is too far from the training numbers (mean "
-            f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; mend it, or leave it out"
+            f"{mean:.4g}, deviation {scale:.4g}), at most {MOST_DEVIATIONS:g} deviations; fix it, or leave it out"
         )

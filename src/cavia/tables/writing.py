@@ -43,9 +43,9 @@ def prediction_columns(
 ) -> dict[str, list[Any]]:
     """The columns that predictions become, by name; an error if `where` has one of that name already."""
     added: dict[str, list[Any]] = {}
-    for target, found in predictions.items():
+    for target, predicted in predictions.items():
         ending = "" if len(predictions) == 1 else f"_{target}"
-        parts = found._asdict() if isinstance(found, Band) else {PREDICTION: found}
+        parts = predicted._asdict() if isinstance(predicted, Band) else {PREDICTION: predicted}
         added |= {f"{name}{ending}": values for name, values in parts.items()}
     for name in added:
         if name in taken:

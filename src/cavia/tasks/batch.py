@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """T tasks, each with points to adapt on (support) and points to judge the result by (query).
+    """T tasks, each with points to adapt on (support) and points to score the result on (query).
 
     support_x:    [T, K, ...]   inputs of K points per task; or a dictionary of such tensors, for networks with several
     support_y:    [T, K, ...]   their targets
@@ -28,7 +28,7 @@ class TaskBatch:
     query_y:      [T, Q, ...]
     support_mask: [T, K] bool   False where a task has fewer than K points and the rest is padding; None: all count
     query_mask:   [T, Q] bool
-    attributes:   name → [T, ...]  what the generator knows of each task (amplitude, class, …); no learner sees it
+    attributes:   name → [T, ...]  what the generator knows about each task (amplitude, class, …); no learner sees it
 
     Arrays and lists become tensors.
     """
@@ -60,11 +60,11 @@ class TaskBatch:
     def _check_attributes(self) -> None:
         if not isinstance(self.attributes, Mapping):
             raise CaviaError(f"attributes must be name → tensor [tasks, ...], got {shown(self.attributes)}")
-        found = {name: as_tensor(f"attributes[{name!r}]", value) for name, value in self.attributes.items()}
-        for name, value in found.items():
+        attributes = {name: as_tensor(f"attributes[{name!r}]", value) for name, value in self.attributes.items()}
+        for name, value in attributes.items():
             if value.ndim == 0 or len(value) != len(self):
                 raise CaviaError(f"attributes[{name!r}] must be [{len(self)}, ...] for the tasks, got {shape(value)}")
-        object.__setattr__(self, "attributes", found)
+        object.__setattr__(self, "attributes", attributes)
 
     def __len__(self) -> int:
         """The number of tasks, T."""
@@ -93,13 +93,13 @@ class TaskBatch:
         return self._map(lambda tensor: tensor[start:stop])
 
     def fault(self) -> str | None:
-        """The first number that is not finite and no padding, in words; None: all are fine."""
+        """The first number that is not finite and not padding, in words; None: all are fine."""
         for name in ("support_x", "support_y", "query_x", "query_y"):
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
             several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
             for what, one in several.items():
-                if found := _fault(one, mask):
-                    return f"{what} of {found}: mend the data"
+                if fault := _fault(one, mask):
+                    return f"{what} of {fault}: fix the data"
         return None
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
@@ -126,10 +126,10 @@ def _fault(value: Tensor, mask: Tensor | None) -> str | None:
 
 
 class TaskFamily(Built, ABC):
-    """Whatever tasks are drawn from. The same generator state gives the same tasks.
+    """A source of tasks. The same generator state gives the same tasks.
 
-    support, query: points of a task that it is made for; None: as many as are asked for.
-    at_a_time:      tasks that are held in memory at once where many are scored; None: all.
+    support, query: the family's own numbers of points per task; None: any number.
+    at_a_time:      tasks to hold in memory at once when many are scored; None: all.
     draws_ahead:    the training tasks are independent of each other and small: `fit` may draw the tasks of many
                     batches in one call, which is cheaper.
 
@@ -148,7 +148,7 @@ class TaskFamily(Built, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says of the tasks, as JSON values; a run folder is tied to it."""
+        """What config.json says about the tasks, as JSON values; a run folder is tied to it."""
         return self.arguments
 
     @classmethod

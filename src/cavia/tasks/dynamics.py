@@ -69,7 +69,7 @@ class Dynamics(TaskFamily):
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
-        """`tasks` systems, none twice before all came once; their parameters [T] as attributes."""
+        """`tasks` systems, all once before any comes twice; their parameters [T] as attributes."""
         for name, value in (("support", support), ("query", query)):
             require_at_least(name, value, 1, MOST)
         require_at_least("tasks", tasks, 1)
@@ -113,7 +113,7 @@ class Dynamics(TaskFamily):
 
     @classmethod
     def simulate(cls, parameters: Tensor, start: Tensor) -> Tensor:
-        """Trajectories of systems with these parameters [T, P] from states [T, N, D] on: [T, N, 1 + steps, D]."""
+        """Trajectories of systems with parameters [T, P] from initial states [T, N, D]: [T, N, 1 + steps, D]."""
         times = cls.dt * torch.arange(1, cls.steps + 1, dtype=torch.float64).expand(*start.shape[:2], -1)
         of_each = parameters.double().unsqueeze(1)
         states = rk4(lambda state: cls.derivative(state, of_each), start.double(), times, cls.substeps)
@@ -145,7 +145,7 @@ class Dynamics(TaskFamily):
 def windows(states: Array, dt: float, length: int | None = None) -> tuple[dict[str, Tensor], Tensor]:
     """x and y of trajectories [T, N, 1 + steps, D], whose states are `dt` apart, for a `cavia.Flow`.
 
-    length: cut into windows of so many times, one from every state on that has as many after it; None: whole, W = 1.
+    length: cut into windows of this many times, one starting at every state with enough after it; None: whole, W = 1.
     Returns {"state": [T, N, W, D], "times": [T, N, W, length]} and the states at these times, [T, N, W, length, D].
 
     >>> x, y = windows(torch.rand(3, 4, 20, 2), dt=0.5, length=1)
@@ -164,7 +164,7 @@ def windows(states: Array, dt: float, length: int | None = None) -> tuple[dict[s
 
 
 def _seeds(kind: str, count: int) -> tuple[int, ...]:
-    """NumPy's seeds of so many initial states."""
+    """NumPy's seeds of this many initial states."""
     start, sign = {
         "known": (0, 1),
         "test query": (LAST_SEED, -1),
@@ -210,7 +210,7 @@ class LotkaVolterra(Dynamics):
 
     @staticmethod
     def conserved(state: Tensor, parameters: Tensor) -> Tensor:
-        """What stays the same along a trajectory, δ x − γ log x + β y − α log y: [..., 2] twice → [...]."""
+        """The quantity conserved along a trajectory, δ x − γ log x + β y − α log y: [..., 2] twice → [...]."""
         (x, y), (beta, delta) = state.unbind(-1), parameters.unbind(-1)
         return delta * x - 0.5 * x.log() + beta * y - 0.5 * y.log()
 

@@ -16,14 +16,14 @@ def rk4(field: Field, state: Tensor, times: Tensor, substeps: int = 1) -> list[T
     times: rising, from 0 on, [..., S] for the leading axes of the states
     substeps: equal steps from one time to the next
     """
-    found: list[Tensor] = []
+    states: list[Tensor] = []
     steps = times.diff(dim=-1, prepend=torch.zeros_like(times[..., :1])) / substeps  # [..., S]
     for step in steps.unbind(-1):
         h = step.view(*step.shape, *(1,) * (state.ndim - step.ndim))
         for _ in range(substeps):
             state = rk4_step(field, state, h)
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def rk4_step(field: Field, state: Tensor, h: Tensor) -> Tensor:

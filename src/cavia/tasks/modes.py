@@ -67,7 +67,7 @@ KINDS: dict[str, Curve] = {
 
 @dataclass(frozen=True)
 class Modes(TaskFamily):
-    """Curves of several kinds, each task of one of them, with x from [-5, 5].
+    """Curves of several kinds, one kind per task, with x from [-5, 5].
 
     sine:      A sin(ω x + b), A from 0.1 to 5, ω from 0.5 to 2, b from 0 to 2π
     line:      A x + b, both from -3 to 3
@@ -75,7 +75,7 @@ class Modes(TaskFamily):
     l1:        A |x − c| + b, likewise
     sawtooth:  from −A to A, with the period and phase of a sine
 
-    The first four are those of Vuorio et al. (2019), without noise. Which kind a task is nobody says; the attribute
+    The first four are those of Vuorio et al. (2019), without noise. Learners do not see the kind; the attribute
     "kind" counts them in the order of `kinds`. Query points are spread as for `Sine`.
 
     >>> batch = Modes().sample(tasks=25, support=10, query=10, generator=torch.Generator().manual_seed(0))

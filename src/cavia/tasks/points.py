@@ -85,14 +85,14 @@ def as_inputs(name: str, x: Any) -> Inputs:
         return x
     if not x or not all(isinstance(key, str) for key in x):
         raise CaviaError(f"{name} must be a tensor, or name → tensor, at least one, got {shown(x)}")
-    found = {key: as_tensor(f"{name}[{key!r}]", value) for key, value in x.items()}
-    for key, value in found.items():
+    tensors = {key: as_tensor(f"{name}[{key!r}]", value) for key, value in x.items()}
+    for key, value in tensors.items():
         _require_axes(f"{name}[{key!r}]", value)
-        if value.shape[:2] != lead(found).shape[:2]:
+        if value.shape[:2] != lead(tensors).shape[:2]:
             raise CaviaError(
-                f"all tensors of {name} need the same two leading axes [tasks, points], got {shape(found)}"
+                f"all tensors of {name} need the same two leading axes [tasks, points], got {shape(tensors)}"
             )
-    return found
+    return tensors
 
 
 def _require_axes(name: str, value: Tensor) -> None:

@@ -32,10 +32,10 @@ def _given_splits(
 ) -> dict[str, list[str]]:
     for split in splits:
         require_one_of("split", split, SPLITS)
-    found = {split: [str(name) for name in splits.get(split, ())] for split in SPLITS}
+    names = {split: [str(name) for name in splits.get(split, ())] for split in SPLITS}
     seen: set[str] = set()
     there = {*known, *dropped}
-    for split, chosen in found.items():
+    for split, chosen in names.items():
         for name in chosen:
             if name not in there:
                 raise CaviaError(f"split {split!r} names the task {name!r}, which is not there")
@@ -47,4 +47,4 @@ def _given_splits(
         some = ", ".join(map(repr, left[:5]))
         raise CaviaError(f"{len(left)} tasks are in no split: {some}; splits must name every task")
     gone = set(dropped)
-    return {split: [name for name in chosen if name not in gone] for split, chosen in found.items()}
+    return {split: [name for name in chosen if name not in gone] for split, chosen in names.items()}

@@ -63,14 +63,14 @@ def extras() -> dict[str, list[str]]:
         asked = metadata(DISTRIBUTION).get_all("Requires-Dist") or []
     except PackageNotFoundError:  # the code is on the path, without having been installed
         return {}
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for line in asked:
         package, _, condition = line.partition(";")
         match = re.search(r"extra == ['\"](.+?)['\"]", condition)
         name = re.split(r"[\[<>=!~ ]", package.strip())[0]
         if match and match[1] not in NOT_FOR_USERS and name != DISTRIBUTION:
-            found.setdefault(match[1], []).append(name)
-    return found
+            packages.setdefault(match[1], []).append(name)
+    return packages
 
 
 def _pytorch() -> Finding:

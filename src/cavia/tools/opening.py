@@ -41,13 +41,13 @@ def load_model(path: Path) -> Learner:
 def open_trained(path: Path, root: Path) -> Trained:
     """The model with the tasks of its run.
 
-    path: a `model.cavia` with the `config.json` of its run beside it, or the folder of both.
+    path: a `model.cavia` next to the `config.json` of its run, or the folder of both.
     root: where data sets are.
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
     if not config_file.exists():
-        raise CaviaError(f"{model} has no config.json of its run beside it, which says what its tasks are")
+        raise CaviaError(f"{model} has no config.json of its run next to it, which names its tasks")
     config = read_object(config_file)
     try:
         name, settings = config["family"]["class"], config["family"]["settings"]
@@ -72,7 +72,7 @@ class TrainedPolicy(NamedTuple):
 
 
 def open_policy(path: Path) -> TrainedPolicy:
-    """A policy, from its model.cavia with the config.json of its run beside it, or the folder of both."""
+    """A policy, from its model.cavia next to the config.json of its run, or from the folder of both."""
     model = model_file(path)
     learner, config_file = load_model(model), model.parent / "config.json"
     config = read_object(config_file)

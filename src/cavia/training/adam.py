@@ -30,7 +30,7 @@ class Adam(Outer):
 
     lr, lr_decay: outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
     cooldown:     share of the run, at its end, in which the rate also falls linearly to 0.
-    clip:         every element of the meta-gradient is clamped to ±clip; None: not at all.
+    clip:         clamp every element of the meta-gradient to ±clip; None: no clamping.
     chunk:        tasks at a time: memory is bounded by a chunk, the gradient is the same.
     compile:      compile the whole step into one graph: True, False, or "auto", if the run is long and it pays, or say
                   why not. What the network and the loss compute must then depend on nothing but their inputs and
@@ -77,7 +77,7 @@ class Adam(Outer):
         return isinstance(learner.model, NormedModel) and learner.model.fuses
 
     def as_config(self) -> dict[str, Any]:
-        """Without what does as earlier versions did, whose folders go on."""
+        """Without settings that match earlier versions' behaviour, so that their folders resume."""
         known = {name: value for name, value in asdict(self).items() if name not in UNRECORDED}
         return {"outer": "Adam"} | {name: v for name, v in known.items() if name not in LATER or v != LATER[name]}
 

@@ -1,4 +1,4 @@
-"""The run folder: configuration, metrics and a checkpoint from which training goes on to the bit."""
+"""The run folder: configuration, metrics and a checkpoint from which training resumes, identical to the bit."""
 
 import json
 import math
@@ -92,7 +92,7 @@ class RunFolder:
 
     def _config(self) -> dict[str, Any]:
         """What config.json says, if it can be a run's."""
-        found = read_object(self.config)
+        config = read_object(self.config)
         kinds = {
             "iterations": int,
             "batches_ahead": int,
@@ -100,12 +100,12 @@ class RunFolder:
             "commits": Sequence[str],
             "outer": str,
         }
-        for name in found.keys() & kinds.keys():
-            require_kind(f"{name} in {self.config}", found[name], kinds[name])
-        return found
+        for name in config.keys() & kinds.keys():
+            require_kind(f"{name} in {self.config}", config[name], kinds[name])
+        return config
 
     def keep_before_cooldown(self) -> None:
-        """Keep a copy of the checkpoint as it is."""
+        """Keep a copy of the present checkpoint."""
         write_atomically(self.before_cooldown, self.checkpoint.read_bytes())
 
     def go_back_before_cooldown(self) -> None:
@@ -116,9 +116,9 @@ class RunFolder:
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
         """Make the folder this configuration's, or raise if it holds another one's run.
 
-        may_grow: a setting that may be larger than before: a longer run goes on from a shorter one.
+        may_grow: a setting that may be larger than before: a longer run resumes a shorter one.
         A folder in which nothing was trained yet, because the first step failed, is free. The commits of cavia that
-        trained here are noted in it, and are no difference.
+        trained here are recorded in it, and do not count as a difference.
         """
         config = json.loads(json.dumps(config, default=repr))
         there, commits = self.recorded(), []
@@ -127,9 +127,9 @@ class RunFolder:
             there.setdefault("outer", outer_of(there))
             if may_grow and there.get(may_grow, 0) <= config[may_grow]:
                 there = there | {may_grow: config[may_grow]}
-            if found := difference(there, _known_by(there, config)):
+            if differs := difference(there, _known_by(there, config)):
                 raise CaviaError(
-                    f"{self.config}: the folder holds a run of another configuration: {found}; use another folder"
+                    f"{self.config}: the folder holds a run of another configuration: {differs}; use another folder"
                 )
         config["commits"] = list(dict.fromkeys([*commits, this_commit()]))
         write_json(self.config, config)
@@ -151,18 +151,18 @@ class RunFolder:
 
     def load(self) -> tuple[TrainingState, Groups] | None:
         """What `save` was given, or None if there is no checkpoint yet. A group without tensors is not among them."""
-        found = self.packed()
-        return None if found is None else unpacked(found, self.checkpoint)
+        packed = self.packed()
+        return None if packed is None else unpacked(packed, self.checkpoint)
 
     def forget_metrics_after(self, iteration: int) -> None:
         """Drop the lines that a killed run wrote after its last checkpoint, and a half-written one."""
         if self.metrics.exists():
-            kept = [line for line, found in self._lines(may_be_cut=True) if found["iteration"] <= iteration]
+            kept = [line for line, metrics in self._lines(may_be_cut=True) if metrics["iteration"] <= iteration]
             write_atomically(self.metrics, "".join(line + "\n" for line in kept).encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, oldest first."""
-        return [found for _, found in self._lines()]
+        return [metrics for _, metrics in self._lines()]
 
     def _lines(self, may_be_cut: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """The lines of metrics.jsonl and what they say; may_be_cut: a last one that was cut is left out."""
@@ -172,14 +172,14 @@ class RunFolder:
                 continue
             where = f"line {number} of {self.metrics}"
             try:
-                found = parse_object(line, where)
+                metrics = parse_object(line, where)
                 for name in ("iteration", "seconds"):
-                    require_kind(f"{name} in {where}", found.get(name), float)
+                    require_kind(f"{name} in {where}", metrics.get(name), float)
             except CaviaError as error:
                 if may_be_cut and number == len(lines):
                     return
                 raise CaviaError(f"{error}; delete the line to go on without it") from error
-            yield line, found
+            yield line, metrics
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add one line to metrics.jsonl."""
@@ -190,9 +190,9 @@ class RunFolder:
             raise CaviaError(f"cannot write {self.metrics}: {error.strerror or error}") from error
 
 
-def unpacked(found: Packed, where: Path) -> tuple[TrainingState, Groups]:
+def unpacked(packed: Packed, where: Path) -> tuple[TrainingState, Groups]:
     """What a checkpoint holds: what `RunFolder.save` was given."""
-    tensors, description = found
+    tensors, description = packed
     groups: Groups = {}
     for name, value in tensors.items():
         group, _, rest = name.partition("/")
@@ -212,18 +212,18 @@ def _state(description: dict[str, Any], best: dict[str, Tensor], where: Path) ->
     if "interval_loss" in description:  # as earlier versions have it
         loss = description.pop("interval_loss")
         description["interval"] = {"loss": loss} if description.get("interval_count") else {}
-    found = {"drawn": 0} | description  # which earlier versions do not have
+    fields = {"drawn": 0} | description  # which earlier versions do not have
     kinds = {name: hint for name, hint in get_type_hints(TrainingState).items() if name != "best"}
-    if found.keys() != kinds.keys():
-        wrong = sorted(found.keys() ^ kinds.keys())[0]
+    if fields.keys() != kinds.keys():
+        wrong = sorted(fields.keys() ^ kinds.keys())[0]
         raise CaviaError(f"{where} is not a training checkpoint: {shown(wrong)} is {_where(wrong, kinds)}")
     for name, hint in kinds.items():
-        require_kind(f"{name} in {where}", found[name], hint)
+        require_kind(f"{name} in {where}", fields[name], hint)
         if hint is int:
-            require_at_least(f"{name} in {where}", found[name], 0)
-    if not 0 <= found["seconds"] < math.inf:
-        raise CaviaError(f"seconds in {where} must be at least 0 and finite, got {found['seconds']}")
-    return TrainingState(**found, best=best)
+            require_at_least(f"{name} in {where}", fields[name], 0)
+    if not 0 <= fields["seconds"] < math.inf:
+        raise CaviaError(f"seconds in {where} must be at least 0 and finite, got {fields['seconds']}")
+    return TrainingState(**fields, best=best)
 
 
 def _where(name: str, kinds: Mapping[str, Any]) -> str:

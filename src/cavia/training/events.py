@@ -13,7 +13,7 @@ Log: TypeAlias = Callable[[dict[str, float]], None]
 def event_log(folder: RunFolder | None, iteration: int) -> Iterator[Log]:
     """A function that takes a line of metrics and writes it as TensorBoard events in the run folder, if it has them.
 
-    iteration: where the run goes on from; events after it, of a run that was killed, are superseded.
+    iteration: where the run resumes; events after it, of a run that was killed, are superseded.
     """
     if folder is None or not folder.events:
         yield lambda line: None

@@ -40,7 +40,7 @@ class Validation:
                 require_at_least(name, value, least)
 
     def filled(self, tasks: int, every: int, query: int) -> "Filled":
-        """With these where it says nothing."""
+        """With these defaults for whatever is not set."""
         return Filled(
             tasks if self.tasks is None else self.tasks,
             every if self.every is None else self.every,
@@ -117,7 +117,7 @@ class Feed(ABC):
         self._before = self.generator.get_state()  # what the block was drawn from
 
     def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most begin and go on alike
-        """Draw as the run that goes on did, by its config.json; None: as is best."""
+        """Draw as the resumed run did, by its config.json; None: choose the best way."""
 
     def spread(self, ranks: Ranks) -> None:
         """Give this rank its share of each batch."""

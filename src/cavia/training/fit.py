@@ -51,7 +51,7 @@ def fit(
 ) -> FitResult:
     """Meta-train the learner in place, one outer step on a new batch of tasks at each iteration.
 
-    Afterwards the learner is in evaluation mode. Under `torchrun`, the processes share out the tasks of each batch and
+    Afterwards the learner is in evaluation mode. Under `torchrun`, the processes share the tasks of each batch and
     end with the same learner; the first one validates and writes.
 
     source:          a task family, or an environment (`cavia.envs`) if the learner's model is a policy.
@@ -59,20 +59,20 @@ def fit(
                      an environment), `cavia.PPO`.
     tasks_per_batch: by default 25, in an environment 20.
     support, query:  points of each task to adapt on and to train on, by default the family's own numbers if it has
-                     them, else 10. Of several numbers for support, one is drawn for each batch (a number that stands
-                     twice, twice as often), and validation averages over them.
+                     them, else 10. Given several numbers for support, one is drawn for each batch (a number listed
+                     twice is drawn twice as often), and validation averages over them.
                      In an environment: episodes of each task before each inner step, by default 20, and after the
                      last, by default as many.
     validation:      on which tasks and how often the best model is chosen: `cavia.Validation`.
-    seed:            which tasks, starts and actions are drawn; the same seed gives the same run, also beside other runs
+    seed:            which tasks, starts and actions are drawn; the same seed gives the same run, even beside other runs
                      in other threads. Runs with dropout then take turns, step by step, since PyTorch has one generator
-                     for all; other code that draws from it at the same time in another thread is not kept apart.
-    minutes:         end the run after so many CPU minutes, validation included, if `iterations` are not done by then;
-                     on a GPU and in an environment by the clock. Such a run is not the same to the bit when it is run
+                     for all; other code that draws from it at the same time in another thread still interferes.
+    minutes:         end the run after this many CPU minutes, validation included, if `iterations` are not done by then;
+                     on a GPU and in an environment, wall-clock minutes. Such a run is not the same to the bit when run
                      again.
     run_dir:         folder for config.json, metrics.jsonl, the checkpoint, TensorBoard's events if it is installed, and
-                     in the end model.cavia; a run found there goes on. `RunFolder(path, events=False)` has no events.
-    progress:        show a bar (lines when not in a terminal), or a function that is given a `Progress`.
+                     at the end model.cavia; a run found there resumes. `RunFolder(path, events=False)` has no events.
+    progress:        show a bar (lines when not in a terminal), or a function that receives a `Progress`.
     """
     if isinstance(learner, CompiledLearner):
         raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")

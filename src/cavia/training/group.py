@@ -48,22 +48,22 @@ class Group(Ranks):
         return sums[:-1] / sums[-1]
 
     def largest(self, value: int) -> int:
-        found = torch.tensor(value)
+        shared = torch.tensor(value)
         with self._hearing():
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.talk)
-        return int(found)
+            dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.talk)
+        return int(shared)
 
     def from_first(self, find: Callable[[], T]) -> T:
         text = json.dumps(find()).encode() if self.is_first else b""
         size = self.largest(len(text))
         content = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
         self.copy_from_first([content])
-        found: T = json.loads(bytes(content.tolist()))
-        return found
+        received: T = json.loads(bytes(content.tolist()))
+        return received
 
     def packed_from_first(self, find: Callable[[], Packed | None]) -> Packed | None:
-        found = find() if self.is_first else None
-        tensors, own = found or ({}, None)
+        packed = find() if self.is_first else None
+        tensors, own = packed or ({}, None)
         about = {name: (str(value.dtype).removeprefix("torch."), value.shape) for name, value in tensors.items()}
         kinds, description = self.from_first(lambda: (about, own))
         if description is None:
@@ -85,8 +85,8 @@ class Group(Ranks):
 
     def require_same(self, config: Callable[[], Mapping[str, Any]]) -> None:
         own = json.loads(json.dumps(config(), default=repr))
-        if found := difference(self.from_first(lambda: own), own, places=("on rank 0", f"on rank {self.number}")):
-            raise CaviaError(f"the ranks must train the same run: {found}")
+        if differs := difference(self.from_first(lambda: own), own, places=("on rank 0", f"on rank {self.number}")):
+            raise CaviaError(f"the ranks must train the same run: {differs}")
 
     @contextmanager
     def _hearing(self) -> Iterator[None]:
@@ -106,7 +106,7 @@ class Group(Ranks):
                     return KINDS.get(kind, CaviaError)(f"rank {rank}: {text}")
             time.sleep(0.05)
         return CaviaError(
-            f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to go on"
+            f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to resume"
         )
 
     def tell(self, error: BaseException) -> None:

@@ -37,38 +37,38 @@ class InnerLoss:
         """How the gradient changes with the layers and log_std."""
         if not self.keeps_moments or len(change) == 1:
             return self.network.hessian(self.curvature, change, log_std, second_from=1)
-        found, by_log_std = self.network.hessian(self.curvature, change, log_std, second_from=2)
-        self._add_moments(found, change)
-        return found, by_log_std
+        by_layers, by_log_std = self.network.hessian(self.curvature, change, log_std, second_from=2)
+        self._add_moments(by_layers, change)
+        return by_layers, by_log_std
 
-    def _add_moments(self, found: Layers, change: Layers) -> None:
+    def _add_moments(self, by_layers: Layers, change: Layers) -> None:
         """What the change of either of the first two layers' weights does to the gradient by the other's."""
         (weight, bias), (second, _), moments = change[0], change[1], self.network.moments
         first = torch.cat([weight, bias.unsqueeze(1)], 1)  # [i, inputs + 1]
-        found[1][0].add_((moments * first.unsqueeze(2)).sum(1).T)
+        by_layers[1][0].add_((moments * first.unsqueeze(2)).sum(1).T)
         by_first = (moments * second.T.unsqueeze(1)).sum(2)  # [i, inputs + 1]
-        found[0][0].add_(by_first[:, :-1])
-        found[0][1].add_(by_first[:, -1])
+        by_layers[0][0].add_(by_first[:, :-1])
+        by_layers[0][1].add_(by_first[:, -1])
 
     def hessian_by_shift(self, shift: Tensor) -> tuple[Layers, Tensor | None]:
         """How the gradient changes with the first layer's bias alone, by shift [o]."""
-        found, by_log_std = self.network.hessian(self.curvature, shift, None, second_from=2)
-        if len(found) > 1:  # the inputs of the second layer change by the same for all points, but for the gates
-            found[1][0].add_((self.network.open_gates * shift.unsqueeze(1)).T)
-        return found, by_log_std
+        by_layers, by_log_std = self.network.hessian(self.curvature, shift, None, second_from=2)
+        if len(by_layers) > 1:  # the inputs of the second layer change by the same for all points, but for the gates
+            by_layers[1][0].add_((self.network.open_gates * shift.unsqueeze(1)).T)
+        return by_layers, by_log_std
 
     def first_bias_change(self, change: Layers, log_std: Tensor | None) -> Tensor:
         """How `by_first_bias` changes with the layers and log_std: [o]."""
-        found = self.network.first_bias_hessian(self.curvature, change, log_std, second_from=2)
-        return found if len(change) == 1 else found + (self.network.open_gates * change[1][0].T).sum(1)
+        by_bias = self.network.first_bias_hessian(self.curvature, change, log_std, second_from=2)
+        return by_bias if len(change) == 1 else by_bias + (self.network.open_gates * change[1][0].T).sum(1)
 
 
 def columns(points: Tensor, fused: bool) -> Tensor:
     """The points [1, N, i] of one task as columns [i, N]; if fused, with zeros up to a whole number of tiles."""
     _, count, size = points.shape
-    found = points.new_zeros(size, -(-count // TILE) * TILE if fused else count)
-    found[:, :count] = points[0].T
-    return found
+    padded = points.new_zeros(size, -(-count // TILE) * TILE if fused else count)
+    padded[:, :count] = points[0].T
+    return padded
 
 
 def moved(
@@ -76,10 +76,10 @@ def moved(
 ) -> tuple[Layers, Tensor | None]:
     """layers and log_std − rate · by"""
     of_layers, of_log_std = by
-    found = [
+    changed = [
         (torch.sub(weight, of_weight, alpha=rate), torch.sub(bias, of_bias, alpha=rate))
         for (weight, bias), (of_weight, of_bias) in zip(layers, of_layers, strict=True)
     ]
     if log_std is None or of_log_std is None:
-        return found, log_std
-    return found, log_std - rate * of_log_std
+        return changed, log_std
+    return changed, log_std - rate * of_log_std

@@ -64,8 +64,8 @@ class AutogradJacobian(Jacobian):
         return self._backward(weights, retain_graph=True)
 
     def _backward(self, weights: Tensor, **options: bool) -> Tensor:
-        found = torch.autograd.grad(self._prediction, self.parameters, weights, materialize_grads=True, **options)
-        return torch.cat([value.flatten() for value in found])
+        gradients = torch.autograd.grad(self._prediction, self.parameters, weights, materialize_grads=True, **options)
+        return torch.cat([value.flatten() for value in gradients])
 
 
 def adapted_predictions(learner: Learner, part: MetaBatch) -> Tensor:

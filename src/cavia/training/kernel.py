@@ -15,12 +15,12 @@ from cavia.training.checkpoint import RunFolder
 def recorded_kernel(
     has_kernel: bool, there: Mapping[str, Any] | None, folder: RunFolder | None
 ) -> Iterator[dict[str, str]]:
-    """Compute with the kernel of the run that goes on, or the best there is; gives its entry for config.json.
+    """Use the kernel of the resumed run, or else the best one; gives its entry for config.json.
 
     has_kernel: whether one was written for what the run computes.
     there:      the run's config.json; None: it begins.
 
-    A run folder without the entry has none, or is older than kernels: it goes on without.
+    A run folder without the entry has none, or is older than kernels: it resumes without.
     """
     if not has_kernel:
         yield {}
@@ -41,5 +41,5 @@ def _require(kernel: str, where: Path) -> None:
     if kernel == FUSED and library() is None:
         raise CaviaError(
             f"{where} names the fused kernel, which cannot be built here; install a C++ compiler (g++), or write "
-            '"kernel": "plain" there to go on without, equal but for rounding'
+            '"kernel": "plain" there to resume without, equal up to rounding'
         )

@@ -62,10 +62,10 @@ class Pass:
             return list(zip(gradients, biases, strict=True)), by_log_std
         inputs, output = self._forward(change)
         by_output, by_log_std = curvature((output, log_std))
-        found = self.gradient(self._backward(by_output, change, second_from))
+        by_layers = self.gradient(self._backward(by_output, change, second_from))
         for number in range(second_from, len(self.layers)):
-            found[number][0].addmm_(self.by_sums[number], inputs[number].T)
-        return found, by_log_std
+            by_layers[number][0].addmm_(self.by_sums[number], inputs[number].T)
+        return by_layers, by_log_std
 
     def first_bias_hessian(
         self, curvature: Curvature, change: Layers, log_std: Tensor | None, second_from: int
@@ -93,13 +93,13 @@ class Pass:
 
     def _backward(self, at_output: Tensor, change: Layers | Tensor | None, second_from: int) -> list[Tensor]:
         """The gradient by every layer's sums from that by the output, or how it changes."""
-        found = [at_output]
+        by_sums = [at_output]
         for number in range(len(self.layers) - 1, 0, -1):
-            sums = self.layers[number][0].T @ found[0]
+            sums = self.layers[number][0].T @ by_sums[0]
             if isinstance(change, list) and number >= second_from:
                 sums.addmm_(change[number][0].T, self.by_sums[number])
-            found.insert(0, self._gated(sums, number))
-        return found
+            by_sums.insert(0, self._gated(sums, number))
+        return by_sums
 
     def _gated(self, values: Tensor, number: int) -> Tensor:
         """values [i, N], in place if they are no view, but 0 where the ReLU before that layer is."""

@@ -17,7 +17,7 @@ Metrics: TypeAlias = dict[str, float]  # by name, as metrics.jsonl has them
 
 
 class Moment(NamedTuple):
-    """When a step is taken: after so many iterations, which are this share of the run."""
+    """When a step is taken: after this many iterations, which are this share of the run."""
 
     iteration: int
     share: float
@@ -76,11 +76,11 @@ class OuterStep(ABC):
         return False
 
     def now(self) -> Metrics:
-        """What a line of metrics says besides the means over its steps."""
+        """What a line of metrics holds in addition to the means over its steps."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on besides the learner, by name, for a checkpoint."""
+        """What the next step depends on in addition to the learner, by name, for a checkpoint."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # a step without a state needs none
@@ -90,10 +90,10 @@ class OuterStep(ABC):
 class Outer(Built, ABC):
     """The settings of an outer algorithm; frozen dataclasses.
 
-    takes:    the class of the batches that its steps are made on: `TaskBatch`, or `MetaBatch` of episodes.
-    chunk:    tasks at a time, if the algorithm can bound its memory so; validation does the same.
-    cooldown: share of the run, at its end, in which steps shrink; a run that is made longer goes on from before it.
-    updates:  how a policy's inner updates are made, if steps are made on episodes.
+    takes:    the class of batches that its steps take: `TaskBatch`, or `MetaBatch` of episodes.
+    chunk:    tasks at a time, if the algorithm can bound its memory this way; validation does the same.
+    cooldown: last share of the run, in which steps shrink; a run that is made longer resumes from before it.
+    updates:  how a policy's inner updates are made, if steps take episodes.
     """
 
     takes: ClassVar[type] = TaskBatch

@@ -71,10 +71,10 @@ class Layout:
     def vector(self, weights: Weights) -> Tensor:
         """[P]"""
         (first, bias), *rest = weights.layers
-        found = {LOG_STD: weights.log_std, START: weights.start}
+        by_name = {LOG_STD: weights.log_std, START: weights.start}
         for i, layer in enumerate([(torch.cat([first, weights.columns], 1), bias), *rest]):
-            found[f"{LAYERS}.{i}.weight"], found[f"{LAYERS}.{i}.bias"] = layer
-        return torch.cat([value.flatten() for name in self.named if (value := found[name]) is not None])
+            by_name[f"{LAYERS}.{i}.weight"], by_name[f"{LAYERS}.{i}.bias"] = layer
+        return torch.cat([value.flatten() for name in self.named if (value := by_name[name]) is not None])
 
 
 class Task(ABC):
@@ -108,12 +108,12 @@ class Task(ABC):
     def fisher(self, vector: Tensor, change: Weights) -> Tensor:
         """The product [P] with the Hessian of the mean KL divergence."""
         layers, log_std = self._push_adapted(vector, change)
-        found = self.query.hessian(self.divergence, layers, log_std, second_from=len(layers))
-        return self._pull_adapted(*found)
+        by_adapted = self.query.hessian(self.divergence, layers, log_std, second_from=len(layers))
+        return self._pull_adapted(*by_adapted)
 
     @abstractmethod
     def prepare(self, products: int) -> None:
-        """Keep what pays for so many pairs of push and pull."""
+        """Keep what pays off for this many pairs of push and pull."""
 
     @abstractmethod
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
@@ -196,11 +196,13 @@ class MovingContext(Task):
 
     def _push_context(self, change: Weights) -> Tensor:
         """How the adapted context changes, [C]."""
-        found = change.start
+        context_change = change.start
         for loss, context in self.steps:
-            of_bias = loss.first_bias_change(self._layers_change(change, context, found), change.log_std)
-            found = found - self.rate * (of_bias @ self.own.columns + loss.by_first_bias @ change.columns)
-        return found
+            of_bias = loss.first_bias_change(self._layers_change(change, context, context_change), change.log_std)
+            context_change = context_change - self.rate * (
+                of_bias @ self.own.columns + loss.by_first_bias @ change.columns
+            )
+        return context_change
 
     def _pull_adapted(self, by_layers: Layers, by_log_std: Tensor | None) -> Tensor:
         by_bias = by_layers[0][1]
@@ -215,9 +217,9 @@ class MovingContext(Task):
         log_std = None if self.own.log_std is None else torch.zeros_like(self.own.log_std)
         by_columns = torch.zeros_like(self.own.columns)
         for loss, context in reversed(self.steps):
-            found = loss.hessian_by_shift(self.own.columns @ by_context)
-            layers, log_std = moved(layers, log_std, found, self.rate)
-            of_bias = found[0][0][1]
+            hessian = loss.hessian_by_shift(self.own.columns @ by_context)
+            layers, log_std = moved(layers, log_std, hessian, self.rate)
+            of_bias = hessian[0][0][1]
             by_columns -= self.rate * (of_bias.outer(context) + loss.by_first_bias.outer(by_context))
             by_context = by_context - self.rate * (of_bias @ self.own.columns)
         return self.layout.vector(Weights(layers, log_std, by_columns, by_context))

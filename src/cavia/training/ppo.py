@@ -21,7 +21,7 @@ class PPO(Outer):
     """Adam on the clipped surrogate, whose gradient goes through the inner steps as TRPO's does.
 
     lr:      outer learning rate of each epoch
-    epochs:  at most so many steps of Adam on one batch of episodes
+    epochs:  maximum number of Adam steps on one batch of episodes
     clip:    the ratio of an action's probabilities, after and before, counts only within 1 ± clip
     max_kl:  no epoch starts at a mean KL divergence above this
     chunk:   tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same

@@ -83,7 +83,7 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def showing(progress: bool | Show, title: str) -> Iterator[Show]:
-    """The function that shows progress, for the time of a run."""
+    """The function that shows progress, for the duration of a run."""
     if callable(progress):
         yield partial(call_of_user, "progress", progress)
     elif not progress:

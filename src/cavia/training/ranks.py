@@ -27,7 +27,7 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
+        """Whether this is the only process."""
         return self.count == 1
 
     @property
@@ -36,7 +36,7 @@ class Ranks:
         return self.number == 0
 
     def share(self, tasks: int) -> Share:
-        """Our part of a batch of so many tasks; no two shares differ by more than one task."""
+        """Our part of a batch of this many tasks; no two shares differ by more than one task."""
         if tasks < self.count:
             raise CaviaError(f"tasks_per_batch must be at least the number of ranks, {self.count}, got {tasks}")
         bounds = [tasks * number // self.count for number in (self.number, self.number + 1)]

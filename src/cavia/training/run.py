@@ -46,7 +46,7 @@ class Run:
     """The state of one call of `fit`.
 
     seconds:  after which the run ends, by its clock.
-    cooldown: share of the run, at its end, that a longer run does not go on from.
+    cooldown: last share of the run, which a longer run does not resume from.
     random:   PyTorch's own random numbers for this run.
     ranks:    that train it together; only the first has a folder, and validates.
     """
@@ -199,10 +199,10 @@ class Run:
 
     def resume(self) -> None:
         """Go on from the checkpoint in the run folder, if there is one."""
-        found = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
-        if found is not None:
+        packed = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
+        if packed is not None:
             where = self.folder.checkpoint if self.folder else Path("the checkpoint")
-            self.state, groups = unpacked(found, where)
+            self.state, groups = unpacked(packed, where)
             try:
                 self._restore(groups, where)
             except CaviaError:
@@ -262,7 +262,7 @@ class Run:
         self.checkpoint()
         self.ranks.wait()  # for the checkpoint: whoever starts ranks ends all when one has ended
         can_go_on = self.ranks.from_first(lambda: self.folder is not None)
-        where = "run the same again to go on" if can_go_on else "without a run_dir it cannot go on"
+        where = "run the same again to resume" if can_go_on else "without a run_dir it cannot resume"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
     def _who(self) -> str:

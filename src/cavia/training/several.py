@@ -16,7 +16,7 @@ from cavia.training.step import BETA1, BETA2, MetaStep
 class Steps:
     """The steps of a run, on some batches of a block in each call.
 
-    may_fail: if the step cannot be compiled, warn why, and go on uncompiled.
+    may_fail: if the step cannot be compiled, warn why, and continue uncompiled.
     """
 
     def __init__(self, step: MetaStep, may_fail: bool = False):
@@ -56,7 +56,7 @@ class Steps:
 
 
 class Loop:
-    """A compiled graph that takes steps on the batches of a block of so many, in a loop of its own.
+    """A compiled graph with a loop inside, which takes a step on each batch of a block.
 
     Python is left once for all of them. All weights are one vector in the loop, and what Adam needs to know of a step's
     number is computed before it.

@@ -70,7 +70,7 @@ class EpisodeFeed(Feed):
             raise CaviaError(f"later_rate is for evaluate: in training all inner updates have one rate, got {rate}")
 
     def as_config(self) -> dict[str, Any]:
-        """Without what does as earlier versions did, whose folders go on."""
+        """Without settings that match earlier versions' behaviour, so that their folders resume."""
         query, scored = self.sizes.query, self.validation.query
         return {
             "environment": describe_source(self.env),

@@ -106,15 +106,15 @@ class MetaStep:
     def _step(self, batch: TaskBatch) -> Tensor:
         if self.ranks.alone and (self.chunk is None or self.chunk >= len(batch)):
             return self._whole(batch)
-        found = self.first_moment.new_zeros(len(self.first_moment) + 1)  # the gradient, and the loss last
-        total, loss = found[:-1], found[-1]
+        sums = self.first_moment.new_zeros(len(self.first_moment) + 1)  # the gradient, and the loss last
+        total, loss = sums[:-1], sums[-1]
         for part in batch.split(self.chunk or len(batch)):
             gradient, part_loss = self._gradient(part)
             share = len(part) / len(batch)
             total += share * gradient
             loss += share * part_loss
-        found = self.ranks.mean(found, len(batch))
-        total, loss = found[:-1], found[-1]
+        sums = self.ranks.mean(sums, len(batch))
+        total, loss = sums[:-1], sums[-1]
         self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
         return loss.clone()
 
@@ -137,8 +137,8 @@ class MetaStep:
             named = dict(self.learner.named_parameters())
             trained = [named[name] for name in self.parameters]
             loss = self.learner(batch).mean()
-            found = torch.autograd.grad(loss, trained, materialize_grads=True)
-        return torch.cat([gradient.flatten() for gradient in found]), loss.detach()
+            by_parameter = torch.autograd.grad(loss, trained, materialize_grads=True)
+        return torch.cat([gradient.flatten() for gradient in by_parameter]), loss.detach()
 
     def update(self, gradient: Tensor) -> None:
         """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam; nothing if it is not finite."""

@@ -68,16 +68,15 @@ class PolicyStep(OuterStep):
 
         What the learner adds to the surrogate (`policy_terms`) is part of both.
 
-
-        kept:     a list for the Jacobians, to be used again for so many `products`; None: one in memory at a time
+        kept:     a list for the Jacobians, to be reused for this many `products`; None: one in memory at a time
         old:      the predictions of the policies that acted, by default those of the parameters as they are
         """
-        total, loss, found = torch.zeros_like(flat(self.parameters)), 0.0, []
+        total, loss, predictions = torch.zeros_like(flat(self.parameters)), 0.0, []
         for number, part in enumerate(parts):
             jacobian = self.jacobian(self.learner, part, 0 if kept is None else products)
-            found.append(jacobian.prediction)
+            predictions.append(jacobian.prediction)
             new = jacobian.prediction.clone().requires_grad_()
-            before = found[-1] if old is None else old[number]
+            before = predictions[-1] if old is None else old[number]
             share = self.surrogate(new, before, part.query).sum() / count(parts)
             total += jacobian.pull(*torch.autograd.grad(share, new))
             loss += share.item()
@@ -88,7 +87,7 @@ class PolicyStep(OuterStep):
                 loss += share.item()
             if kept is not None:
                 kept.append(jacobian)
-        return self.ranks.mean(total, count(parts)), self._mean_of_all(loss, parts), found
+        return self.ranks.mean(total, count(parts)), self._mean_of_all(loss, parts), predictions
 
     @torch.no_grad()
     def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:

@@ -27,11 +27,11 @@ class TRPO(Outer):
     """A step up the surrogate objective within a trust region.
 
     max_kl:         limit of the mean KL divergence of a step
-    cg_iterations:  of conjugate gradients
+    cg_iterations:  iterations of conjugate gradients
     damping:        added to the diagonal of the Hessian of the KL divergence
-    backtracks:     how often the line search shortens a step, by `shrink`, before it gives up
-    shrink:         factor of each of them
-    hvp_every:      every k-th time step enters the Hessian-vector products, the dominant cost. With 1 they are
+    backtracks:     how often the line search shortens a step before it gives up
+    shrink:         factor by which it shortens a step
+    hvp_every:      use every k-th time step in the Hessian-vector products, the dominant cost. With 1 they are
                     exact; else the KL divergence of trial steps, over all time steps, corrects the step's length
     chunk:          tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
     updates:        how the inner updates are made
@@ -98,8 +98,8 @@ class TRPOStep(PolicyStep):
 
         def damped_fisher(vector: Tensor) -> Tensor:
             """Products with the Hessian of the mean KL divergence, and a little more."""
-            found = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
-            return self.ranks.mean(found / len(batch), len(batch)) + region.damping * vector
+            product = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
+            return self.ranks.mean(product / len(batch), len(batch)) + region.damping * vector
 
         direction, product = conjugate_gradients(damped_fisher, gradient, region.cg_iterations)
         return (2 * region.max_kl / (direction @ product)).sqrt() * direction, before, old
