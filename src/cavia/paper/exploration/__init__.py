@@ -8,7 +8,7 @@ from cavia.paper.exploration.training import ExplorationSettings
 
 QUICK: dict[str, Any] = {
     "iterations": 25, "every": 5, "validation_tasks": 10, "tasks_per_batch": 10, "later_rates": (1.0, 0.5),
-    "cavia_lrs": (1.0,), "maml_lrs": (0.1,), "sampled_lrs": (3.0,),
+    "cavia_lrs": (0.1,), "maml_lrs": (0.3,), "sampled_lrs": (3.0,),
 }  # fmt: skip
 
 EXPERIMENTS = (
