@@ -20,7 +20,8 @@ import torch
 from cavia import Adapted, CaviaError, Diverged
 
 RIGHT, CLEAR, RAW, SILENT = "right", "clear", "raw", "silently wrong"
-SECONDS, BYTES = 10, 6 * 2**30  # what a case may take before it counts as raw
+SECONDS, BYTES = 10, 6 * 2**30  # CPU time and memory that a case may take before it counts as raw
+PATIENCE = 90  # seconds by the clock, after which it hangs
 LONGEST_LINE = 600
 TOO_LONG = "no end"
 
@@ -121,7 +122,7 @@ def outcome(case: Case) -> Outcome:
         return ended(CLEAR if clear else RAW, ("" if clear else "names no value: ") + str(error))
     except BaseException as error:
         if isinstance(error, TooLong):
-            return ended(RIGHT if case.may_last else RAW, f"{TOO_LONG} within {SECONDS} s")
+            return ended(RIGHT if case.may_last else RAW, f"{TOO_LONG} within {SECONDS} s of CPU time")
         return ended(RAW, f"{type(error).__name__}: {error}")
     return ended(SILENT, said) if said else ended(RIGHT)
 
@@ -141,7 +142,7 @@ def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
         child.start()
         send.close()
         try:
-            while done < len(cases) and receive.poll(2 * SECONDS):
+            while done < len(cases) and receive.poll(PATIENCE):
                 result = receive.recv()
                 if stopped := result is None:
                     break
@@ -166,11 +167,11 @@ def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
     os.chdir(scratch)  # where paths that are taken for right ones are written to
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)
     for case in cases:
-        signal.setitimer(signal.ITIMER_REAL, SECONDS, 1)  # again and again: some code swallows whatever is raised
+        signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)  # again and again: some code swallows whatever is raised
         result = outcome(case)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         send.send(result)
         if result.said.startswith(TOO_LONG):  # whatever was broken off is not to be trusted any more
             send.send(None)

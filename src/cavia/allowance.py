@@ -20,7 +20,7 @@ class TooLarge(Exception):
 class Allowance(TorchFunctionMode):
     """Inside, new tensors are limited in bytes and number; a call that would exceed the limit is not made.
 
-    Only tensors made from numbers count, as parameters are, not what is computed from other tensors.
+    Only tensors made from numbers count, such as parameters, not those computed from other tensors.
     """
 
     def __init__(self, most_bytes: float, most_tensors: int):
@@ -40,7 +40,7 @@ class Allowance(TorchFunctionMode):
 
 
 def planned(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
-    """How many numbers a new tensor will have; None if the function makes none, or is called in a way that fails.
+    """How many numbers a new tensor will have; None if the function makes none, or the call will fail.
 
     Counted here, without the meta device: PyTorch imports its compiler for some of these, which takes seconds.
     """

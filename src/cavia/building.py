@@ -31,9 +31,9 @@ class Built:
     A direct subclass is a family, such as learners or models. Every class of a family is registered by being defined:
     `known` lists them, `find` finds one by name.
 
-    parts: names of the arguments that are no JSON values, such as a network; they are saved in other ways.
-    later: arguments that earlier versions did not have, and what they did. Where it is the same, files do not name
-           them: versions and folders from before stay what they are.
+    parts: names of the arguments that are not JSON values, such as a network; they are saved in other ways.
+    later: arguments that earlier versions did not have, and the value that matches their behaviour. Files leave out
+           arguments with this value, so that old versions and folders keep their meaning.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -41,7 +41,7 @@ class Built:
     __signature__ = _Signature()
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
-        """Arguments of the constructor that are not of the kinds that it is annotated with are refused."""
+        """Refuse arguments that do not match the constructor's annotations."""
         if arguments or named:
             if cls not in _guards:
                 _guards[cls] = Guard(cls.__init__)
@@ -88,7 +88,7 @@ def argument_names(kind: type[Built]) -> list[str]:
 
 
 def build(kind: type[Kind], arguments: Mapping[str, Any], where: str, **parts: Any) -> Kind:
-    """The object that was built with these `arguments`; where: what says so, for messages."""
+    """Build an object from these `arguments`; where: their source, for messages."""
     unknown = sorted(set(arguments) - set(argument_names(kind)))
     if unknown:
         raise CaviaError(f"{where}: {kind.__name__} has no argument {unknown[0]!r}")

@@ -1,4 +1,4 @@
-"""Where things are kept that can be made again: decoded pictures, built kernels."""
+"""The cache folder, for things that can be made again: decoded pictures, built kernels."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which code is running, so that a result can name it."""
+"""The commit of the running code, so that a result can name it."""
 
 import subprocess
 from functools import cache

@@ -1,4 +1,4 @@
-"""The errors that a user meets. Each message names the value, the limit and the fix, in one line."""
+"""The errors that users see. Each message names the value, the limit and the fix, in one line."""
 
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -18,7 +18,7 @@ class CaviaError(ValueError):
 
 
 class Busy(CaviaError):
-    """A folder that another process is at work in."""
+    """A folder that another process is using."""
 
 
 class Diverged(RuntimeError):
@@ -35,7 +35,7 @@ def missing_package(what: str, package: str, extra: str) -> CaviaError:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, and with words that are too long to read cut short."""
+    """One line, with overlong words cut short."""
     words = text.split(" ") if "\n" not in text else text.split()
     return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:MOST_SHOWN]}…" for word in words)
 
@@ -71,7 +71,7 @@ def shown(value: Any) -> str:
 
 
 def named(path: Any) -> str:
-    """A path as a message shows it: as it is, or in quotes if it has signs that cannot be printed."""
+    """A path as a message shows it: in quotes if it has unprintable characters."""
     text = str(path)
     return text if text.isprintable() else repr(text)
 
@@ -89,7 +89,7 @@ def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> 
 
 
 def require_one_of(name: str, value: Any, known: Any) -> None:
-    """An error that names the nearest of the known values unless `value` is one of them."""
+    """Raise, naming the nearest known value, unless `value` is one of them."""
     try:
         is_known = value in known
     except Exception:  # it has no hash, or compares element by element

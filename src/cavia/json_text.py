@@ -1,4 +1,4 @@
-"""JSON that others wrote: read strictly, so that what is wrong with it is an error here and not somewhere later."""
+"""JSON that others wrote: read strictly, so that errors surface here and not later."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Arguments at the door: each is of the kind that its annotation says, or one line names it.
+"""Argument checks: each argument matches its annotation, or a one-line error names it.
 
     @checked
     def fit(learner: Learner, iterations: int, …): …
@@ -24,7 +24,7 @@ Anything = TypeVar("Anything", bound=Callable[..., Any])
 
 
 class Kind(NamedTuple):
-    """What an annotation asks for: a test, and its words for a message."""
+    """What an annotation requires: a test, and its description in messages."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -104,7 +104,7 @@ class Guard:
 
 
 def require_kind(name: str, value: Any, hint: Any) -> None:
-    """Raise unless the value is of the kind of an annotation, for where no decorator can stand."""
+    """Raise unless the value matches an annotation, where no decorator can be used."""
     kind = kind_of(hint)
     if not kind.holds(value):
         raise _wrong(name, kind, value)

@@ -1,4 +1,4 @@
-"""An application at an address, until it is told to stop: what `cavia serve` and `cavia demo` share."""
+"""Runs an application at an address until it is told to stop: what `cavia serve` and `cavia demo` share."""
 
 import contextlib
 import signal
@@ -15,7 +15,7 @@ DRAINING = 30  # seconds that requests have to end in
 
 
 class Server(uvicorn.Server):
-    """Ends at SIGTERM and Ctrl-C, when the requests that it has are answered; at a second one, at once."""
+    """Ends on SIGTERM and Ctrl-C once pending requests are answered; on a second one, at once."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]):
         super().__init__(config)
@@ -40,13 +40,13 @@ class Server(uvicorn.Server):
 
 
 def address(listening: socket.socket) -> str:
-    """Of a bound socket, as a URL."""
+    """The URL of a bound socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address; port 0 is any that is free."""
+    """A socket that listens on the address; port 0: any free one."""
     if not host:  # which would be all of the machine's addresses
         raise CaviaError("--host must be an address, got ''; choose 127.0.0.1, or 0.0.0.0 for all")
     try:
@@ -54,7 +54,7 @@ def bound(host: str, port: int) -> socket.socket:
         made = socket.socket(family, kind, protocol)
     except (OSError, ValueError) as error:  # the second: no name that a host can have
         why = getattr(error, "strerror", error)
-        raise CaviaError(f"cannot listen at {named(host)}: {why}; choose another --host") from error
+        raise CaviaError(f"cannot listen on {named(host)}: {why}; choose another --host") from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
@@ -62,7 +62,7 @@ def bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise CaviaError(
-            f"cannot listen at {named(host)}, port {port}: {error.strerror or error}; choose another --port"
+            f"cannot listen on {named(host)}, port {port}: {error.strerror or error}; choose another --port"
         ) from error
     return made
 

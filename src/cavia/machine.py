@@ -1,4 +1,4 @@
-"""What this machine lends us."""
+"""The machine's cores and memory."""
 
 import os
 from pathlib import Path
@@ -14,8 +14,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_each(processes: int) -> int:
+    """How many threads each of so many processes may have: its share of the cores, or OMP_NUM_THREADS if that is less.
+
+    Threads without a core of their own wait for each other: a step on busy cores then takes ten times as long.
+    """
+    share, limit = max(1, cores() // processes), os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, max(1, int(limit))) if limit.isascii() and limit.isdigit() else share
+
+
 def memory() -> int | None:
-    """How many bytes of memory this machine, the container or the process may use; None: it does not say."""
+    """How many bytes of memory this machine, the container or the process may use; None: unknown."""
     try:
         known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
@@ -32,7 +41,7 @@ def memory() -> int | None:
 
 
 def require_memory(needed: int, what: str) -> None:
-    """An error, before anything is allocated, if `needed` bytes are more than there are.
+    """Raise, before anything is allocated, if `needed` bytes exceed the memory.
 
     what: what would need them, with the numbers that make it large.
     """

@@ -16,7 +16,7 @@ State = dict[str, Tensor]  # by device
 
 
 class OwnRandomNumbers:
-    """Random numbers from a seed on, as if nobody else drew from PyTorch's generator.
+    """Random numbers from a seed, as if nobody else drew from PyTorch's generator.
 
     Other code that draws from it in another thread in the middle of a turn is not kept apart.
     """
@@ -41,7 +41,7 @@ class OwnRandomNumbers:
                 _set_state(outside)
 
     def go_on_from(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a `state`, as far as it is there; PyTorch's error if it is none."""
+        """Restore a `state`, as far as it is there; PyTorch's error if it is invalid."""
         merged = self.state | {name: value for name, value in state.items() if name in self.state}
         with ONE_AT_A_TIME:
             outside = _state()
@@ -53,7 +53,7 @@ class OwnRandomNumbers:
 
 
 def may_draw(module: nn.Module) -> bool:
-    """Whether a module may draw random numbers when it is called: it has a layer that does, or code of others."""
+    """Whether a module may draw random numbers in a call: it has a layer that does, or third-party code."""
     return any(
         type(layer).__module__.split(".")[0] not in ("torch", "cavia")
         or isinstance(layer, nn.modules.dropout._DropoutNd | nn.RReLU)

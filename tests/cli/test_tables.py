@@ -201,7 +201,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
         (["--out", "n" * 300], "File name too long"),
         (["--out", ""], "argument --out: must be the name of a file or folder, got ''"),
         (["--context=--"], "argument --context: must be a whole number of at least 1, got '--'"),
-        (["--inputs", "x,,y"], "must be names with commas between them, got 'x,,y'"),
+        (["--inputs", "x,,y"], "must be names separated by commas, got 'x,,y'"),
         (["--task", "u" * 5000], "has no column 'uuu"),
         (["--target", "y,y"], "target names the column 'y' twice"),
         (["--target", "y,colour"], "several targets must all be numbers, 'colour' holds classes; fit it alone"),

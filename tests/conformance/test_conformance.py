@@ -304,7 +304,7 @@ class Endless(Navigation):
         return Step(step.observation, torch.full_like(step.reward, torch.nan), step.done)
 
 
-@pytest.mark.parametrize(("kind", "message"), [(Forgetting, "load_state goes on"), (Endless, "rewards are finite")])
+@pytest.mark.parametrize(("kind", "message"), [(Forgetting, "load_state resumes"), (Endless, "rewards are finite")])
 def test_an_environment_that_breaks_a_promise_is_told_which(kind, message):
     with pytest.raises(Broken, match=message):
         cavia.check_env(kind(horizon=4))

@@ -24,7 +24,7 @@ def test_a_port_in_use_is_one_line(capsys):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        words = f"cannot listen at 127.0.0.1, port {port}: Address already in use; choose another --port"
+        words = f"cannot listen on 127.0.0.1, port {port}: Address already in use; choose another --port"
         assert words in refused(capsys, "--port", str(port))
 
 

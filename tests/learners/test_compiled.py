@@ -331,7 +331,7 @@ def test_dropout_follows_the_mode():
 def test_convolutions_are_left_as_they_are_on_a_processor(norm):
     torch.manual_seed(0)
     learner = cavia.CAVIA(cavia.ConvNet(2, 4, image=16, channels=1, context=3, norm=norm), "cross_entropy").eval()
-    with pytest.warns(UserWarning, match="runs uncompiled: convolutions are slower compiled"):
+    with pytest.warns(UserWarning, match="runs uncompiled: on a CPU, compiled convolutions are slower"):
         compiled = cavia.compiled(learner)
     x, y = torch.rand(2, 4, 1, 16, 16), torch.arange(4).expand(2, 4) % 2
     state = {key: value.clone() for key, value in learner.state_dict().items()}

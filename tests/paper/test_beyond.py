@@ -19,7 +19,7 @@ from tests.paper.report.results import result as whole_result
 PANEL = {"title": "beta 1", **{key: [[0.0, 1.0], [1.0, 2.0]] for key in ("truth", "before", "after", "known")}}
 
 
-def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=200.0):
+def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=200.0, whole=0.99):
     found = {
         "in-domain": [noise(1.0, 9), noise(in_domain, 9, scale=1e-6)],
         "adapted": [noise(1.0, 4), noise(adapted, 4, scale=1e-6)],
@@ -33,6 +33,7 @@ def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=
         "of context": [back, 0.999],
         "start": [0.01, -0.2],
     }
+    probes |= {} if whole is None else {"whole": whole}
     choices = {"systems": "Lotka–Volterra", "method": method, "seed": seed}
     return result(choices, found, probes=probes, seconds=seconds)
 
@@ -71,15 +72,42 @@ def test_its_figures_can_be_drawn():
         assert figure_svg(figure, figure["name"]).startswith("<svg")
 
 
+def test_what_the_context_means_stands_beside_it_with_an_interval_over_seeds():
+    ours = [trained("Gauss–Newton", 1e-5, 4e-5, seed, told) for seed, told in enumerate((0.995, 0.999))]
+    _, table = conclusions(*ours, trained("CAVIA", 9e-5, 2e-4))["tables"]
+    assert table["columns"] == ["beta", "delta", "φ"]
+    labels = [row["label"] for row in table["rows"]]
+    ways = ["told by φ, linearly", "told by φ, not linearly", "told by the parameters"]
+    assert labels == [f"{method}, {way}" for method in ("Gauss–Newton", "CAVIA") for way in ways]
+    beta, _, nothing = table["rows"][1]["cells"]
+    assert beta["ours"] == {"mean": pytest.approx(0.997), "interval": pytest.approx(1.96 * 0.002)}
+    assert beta["note"] == "seeds 0.9950 to 0.9990"
+    assert nothing is None
+    assert table["rows"][2]["cells"][2]["ours"]["mean"] == pytest.approx(0.99)
+
+
+def test_cells_that_were_measured_before_there_was_a_score_are_still_summed_up():
+    table = conclusions(trained("Gauss–Newton", 1e-5, 4e-5, whole=None))["tables"][1]
+    assert table["rows"][2]["cells"] == [None] * 3
+    broken = trained("Gauss–Newton", 1e-5, 4e-5)
+    for name in ("linear", "non-linear", "of context", "start", "whole"):  # as for contexts that are not finite
+        del broken.probes[name]
+    summary = conclusions(broken)
+    assert len(summary["tables"]) == 1
+    assert not claim(summary, "tells the parameters")["holds"]
+
+
 # Many modes
 
+CURVE = {name: [0.0, 1.0] for name in ("x", "truth", "before", "after")} | {"known": [[0.5, 0.5]], "title": "line"}
 
-def fitted(method, mse, steps=1, rates=(1.0, 0.0), validation=0.2, seed=0):
+
+def fitted(method, mse, steps=1, rates=(1.0, 0.0), validation=0.2, seed=0, **probes):
     choices = {
         "method": method, "inner_steps": steps, "context_lr": rates[0], "weights_lr": rates[1], "seed": seed,
     }  # fmt: skip
     found = {"mse": [noise(mean) for mean in (3.0, mse)]}
-    return result(choices, found, validation=validation, probes={"of kinds": {"sine": mse, "line": None}})
+    return result(choices, found, validation=validation, probes={"of kinds": {"sine": mse, "line": None}, **probes})
 
 
 def test_the_hybrid_must_be_below_at_every_number_of_steps():
@@ -90,6 +118,27 @@ def test_the_hybrid_must_be_below_at_every_number_of_steps():
     assert first_problem(whole_result(**ahead)) is None
     behind = modes_summary(settings, [*rivals, fitted("CAVIA + MAML", 0.4), fitted("CAVIA + MAML", 0.5, 2)])
     assert claims(behind) == [False, False]
+
+
+def test_modes_show_curves_of_the_method_that_validates_best_and_what_contexts_of_sines_mean():
+    settings = replace(find("modes").sets["quick"])
+    told = {"linear": {"phase": 0.5}, "non-linear": {"phase": 0.9}, "of context": [0.1], "whole": 0.1}
+    broken = CURVE | {"title": "sine", "after": [0.0, None]}  # it was not finite
+    results = [
+        fitted("CAVIA", 0.5, validation=0.1, curves=[CURVE, broken], **told),
+        fitted("MAML", 0.4, validation=0.2, curves=[CURVE | {"title": "sine"}]),
+    ]
+    summary = modes_summary(settings, results)
+    assert first_problem(whole_result(**summary)) is None
+    (figure,) = summary["figures"]  # one number of steps has no curve
+    assert [panel["title"] for panel in figure["panels"]] == ["line"]
+    assert "fitted by CAVIA" in figure["caption"]
+    assert "after 1 gradient step." in figure["caption"]
+    captions = [table["caption"] for table in summary["tables"]]
+    assert "validate best" not in captions[0]  # of one choice
+    assert "after 1 step, mean over seeds." in captions[1]
+    assert summary["tables"][2]["rows"][0]["label"] == "CAVIA, told by φ, linearly"
+    assert "validate best" in modes_summary(find("modes").sets["full"], results)["tables"][0]["caption"]
 
 
 def test_rates_are_chosen_by_validation_and_every_method_has_as_many():

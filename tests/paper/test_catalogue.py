@@ -70,7 +70,10 @@ OWN = {  # experiment → settings, and how they change
         POLICY | {"methods": ("CAVIA", "CAVIA, sampled context", "E-MAML"), "disk": 1.99, "horizon": 6, "hidden": (6,)},
         POLICY_CHANGES | {"methods": ("MAESN", "MAML"), "disk": 2.5, "sampled_lrs": (0.5,), "maml_lrs": (0.2,)},
     ),
-    "modes": ({"inner_steps": (1,)}, {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",)}),
+    "modes": (
+        {"inner_steps": (1,), "probes": 20},
+        {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",), "probes": 21},
+    ),
 }  # fmt: skip
 A_FILE = {"network"}  # what it changes: test_fewshot.py
 ONLY_MEMORY = {"chunk"}  # changes how many pictures are held at a time and must change nothing else: test_completion.py

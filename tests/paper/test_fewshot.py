@@ -11,6 +11,7 @@ from cavia.cli import main
 from cavia.errors import CaviaError
 from cavia.learners.gradient import CAVIA
 from cavia.models.convnet import ConvNet
+from cavia.paper import reproduce
 from cavia.paper.catalogue import find
 from cavia.paper.checking import first_problem
 from cavia.paper.experiment import Cell
@@ -18,8 +19,9 @@ from cavia.paper.fewshot import embeddings, systems
 from cavia.paper.fewshot.summary import omniglot_summary, table3_summary
 from cavia.paper.fewshot.training import COMPARED, SYSTEMS, probe, tasks
 from cavia.paper.published import QUOTED, TABLE3
+from cavia.paper.running.orders import Order
 from cavia.pictures.datasets import MINI_IMAGENET, OMNIGLOT
-from tests.paper.cells import SYNTHETIC, claim, claims, lost, result, train
+from tests.paper.cells import SYNTHETIC, claim, claims, lost, noise, result, train
 from tests.paper.report.results import result as whole_result
 
 TINY = {
@@ -104,6 +106,23 @@ def test_cavia_must_be_above_leo_on_the_same_embeddings(gap, holds):
         for method, more in (("CAVIA", gap), ("LEO", 0.0))
     ]
     assert claims(embeddings.summarise(find("embeddings").sets["quick"], results)) == [holds]
+
+
+def test_near_chance_nothing_is_concluded_from_embeddings():
+    results = [
+        result({"method": method, "shots": 1, "inner_lr": 0.1}, {"accuracy": [noise(mean, scale=0.01)]})
+        for method, mean in (("CAVIA", 0.4), ("LEO", 0.24))
+    ]
+    assert claims(embeddings.summarise(find("embeddings").sets["quick"], results)) == []
+
+
+def test_a_plan_may_train_the_network_before(tmp_path, monkeypatch):
+    ordered = []
+    monkeypatch.setattr(reproduce, "run_cells", lambda work, *_: ordered.extend(work))
+    changes = {"network": str(tmp_path / "none.cavia"), "image": 28, "ways": 3, "queries": 2}
+    order = Order("embeddings", "quick", tmp_path / "runs", changes, data=SYNTHETIC)
+    assert not reproduce.Reproduction([order], jobs=1).run()
+    assert len(ordered) == len(order.cells)
 
 
 # Every method for the same time

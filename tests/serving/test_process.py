@@ -143,7 +143,7 @@ def test_misuse_is_one_line(learner_file, tmp_path, capsys, monkeypatch):
         port = taken.getsockname()[1]
         said = refused(capsys, model, "--port", port)
         assert (
-            said == f"cavia: cannot listen at 127.0.0.1, port {port}: Address already in use; choose another --port\n"
+            said == f"cavia: cannot listen on 127.0.0.1, port {port}: Address already in use; choose another --port\n"
         )
     for name in ("fastapi", "uvicorn", "prometheus_client"):
         with monkeypatch.context() as patch:

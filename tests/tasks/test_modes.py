@@ -61,6 +61,16 @@ def test_kinds_are_drawn_evenly_and_told_by_the_attribute():
     torch.testing.assert_close(powers @ line, points.support_y[lines].double(), atol=1e-4, rtol=1e-4)
 
 
+def test_waves_alone_tell_their_parameters():
+    points = batch(("sine",))
+    amplitude, frequency, phase = (
+        points.attributes[name].view(-1, 1, 1) for name in ("amplitude", "frequency", "phase")
+    )
+    torch.testing.assert_close(amplitude * (frequency * points.support_x + phase).sin(), points.support_y)
+    assert batch(("sine", "sawtooth")).attributes.keys() == points.attributes.keys()
+    assert batch(("sine", "line")).attributes.keys() == {"kind"}
+
+
 def test_query_points_are_spread_evenly_in_tests_only():
     assert batch(("sine",), "test").query_x[3, :, 0].tolist() == pytest.approx(torch.linspace(-5, 5, 12).tolist())
     assert batch(("sine",)).query_x[3, :, 0].diff().min() < 0

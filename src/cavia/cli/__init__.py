@@ -1,6 +1,6 @@
 """The command line, `cavia` and `python -m cavia`: one file for each group of commands.
 
-Nothing heavy is imported here: `cavia --help` answers at once, and `cavia run` starts its workers before PyTorch is in.
+Nothing heavy is imported here: `cavia --help` answers at once, and `cavia run` starts its workers before PyTorch.
 """
 
 import io
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _act(arguments: Sequence[str] | None) -> None:
-    """Do what the arguments ask for, and see that its output is written."""
+    """Run the command, and make sure that its output is written."""
     printed = io.StringIO()  # argparse would say nothing of a full device
     try:
         with redirect_stdout(printed):
@@ -73,7 +73,7 @@ def _act(arguments: Sequence[str] | None) -> None:
 
 
 def _check_path(name: str, path: Path) -> None:
-    """Raise if nothing can be at a path: a loop of links, a name that is too long, NUL."""
+    """Raise if a path cannot exist: a loop of links, a name that is too long, NUL."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +84,7 @@ def _check_path(name: str, path: Path) -> None:
 
 
 def make_parser() -> Parser:
-    """Every command and its arguments; `options.action(options)` runs the one that was asked for."""
+    """Every command and its arguments; `options.action(options)` runs the chosen one."""
     from cavia import __version__
 
     parser = Parser(prog="cavia", description="Fast context adaptation via meta-learning.", allow_abbrev=False)

@@ -20,7 +20,7 @@ RUNS, DATA = Path("runs"), Path("data")
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse with errors of one line, and the closest known flag or command in it."""
+    """Argparse with one-line errors that name the closest known flag or command."""
 
     words: Sequence[str] = ()
 
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def a_path(text: str) -> Path:
-    """The name of a file or folder; the empty one would be this folder's."""
+    """The name of a file or folder; an empty name would mean this folder."""
     if not text:
         raise argparse.ArgumentTypeError(f"must be the name of a file or folder, got {text!r}")
     return Path(text)
@@ -76,7 +76,7 @@ def on_ray(text: str) -> str:
 
 
 def a_store(text: str) -> Path | str:
-    """The name of a store's file, or its URL as it is: a Path would drop one of its slashes."""
+    """The name of a store's file, or its URL unchanged: a Path would drop one of its slashes."""
     return text if "://" in text else a_path(text)
 
 
@@ -109,15 +109,15 @@ hours = positive
 
 
 def listed(text: str) -> list[str]:
-    """Names with commas between them: a,b,c. A name that has one itself stands in quotes: "a,b",c."""
+    """Names separated by commas: a,b,c. Quote a name that contains one: "a,b",c."""
     parts = [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
     if not parts or not all(parts):
-        raise argparse.ArgumentTypeError(f"must be names with commas between them, got {shown_text(text)}")
+        raise argparse.ArgumentTypeError(f"must be names separated by commas, got {shown_text(text)}")
     return parts
 
 
 def widths(text: str) -> tuple[int, ...]:
-    """Sizes of layers with commas between them: 64,64."""
+    """Sizes of layers separated by commas: 64,64."""
     return tuple(at_least(1)(part) for part in listed(text)) if text else ()
 
 

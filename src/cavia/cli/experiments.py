@@ -83,13 +83,17 @@ def _add_cluster_arguments(command: Any) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from cavia.paper.catalogue import CATALOGUE
 
     names = ("quick", "full", "tuned")
-    table = Table("id", "reproduces", *names, box=None, header_style="bold")
+    table = Table(Column("id", no_wrap=True), "reproduces", *names, box=None, header_style="bold")
+    shown_beyond = False
     for experiment in CATALOGUE.values():
+        if experiment.beyond and not shown_beyond:
+            shown_beyond = True
+            table.add_row("", "beyond the paper:", style="bold")
         states = (
             f"{_duration(experiment.minutes[name])}, {_state(experiment, name, options.runs)}"
             if name in experiment.sets
@@ -235,10 +239,12 @@ def _setting(text: str) -> tuple[str, str]:
 def _show(result: "Result") -> None:
     from rich.console import Console
 
+    from cavia.paper.report import budgets
     from cavia.paper.report.tables import text_table
 
     console = Console()
-    console.print(f"{result['reproduces']} ({result['budget']} budget)", style="bold", highlight=False)
+    what = f"{result['reproduces']} (budget: {budgets.label(result)})"
+    console.print(what, style="bold", highlight=False, markup=False)
     for table in result.get("tables", []):
         console.print(text_table(table))
     for claim in result.get("claims", []):

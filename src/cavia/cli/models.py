@@ -52,7 +52,7 @@ def add_model_commands(commands: Any) -> None:
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    """Raise before anything is done if a number would take for ever, or all memory."""
+    """Raise up front if a number would take forever, or all memory."""
     for name, most in MOST.items():
         number = getattr(options, name, None)
         if number is not None and abs(number) > most:

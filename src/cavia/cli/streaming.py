@@ -1,4 +1,4 @@
-"""`cavia adapt` and `cavia predict` over folders of Parquet files: streamed here, or spread over a Ray cluster."""
+"""`cavia adapt` and `cavia predict` over folders of Parquet files: streamed here, or distributed over a Ray cluster."""
 
 import argparse
 from contextlib import nullcontext
@@ -33,7 +33,7 @@ def _add_on(command: Any) -> None:
 
 
 def streams(options: argparse.Namespace) -> bool:
-    """Whether the data are taken a few row groups at a time: a folder or an address, a cluster, or lists of points."""
+    """Whether to stream a few row groups at a time: for a folder or an address, a cluster, or lists of points."""
     return (
         options.on is not None
         or isinstance(options.table, str)

@@ -154,7 +154,7 @@ def _fit(options: argparse.Namespace) -> None:
 
 
 def _search(options: argparse.Namespace, family: "Tasks") -> None:
-    """Replace the settings by those that do best on the validation tasks, and print the command that trains them."""
+    """Replace the settings with the best ones on the validation tasks, and print the command that trains them."""
     from cavia.tables.searching import search_table, shown_settings
 
     path = options.out.with_name(f"{options.out.name}.search")
@@ -236,7 +236,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _unknown(model: "TableModel", table: "Table") -> str:
-    """What to say of categories that training never saw."""
+    """A note on categories that training never saw."""
     unseen = ", ".join(f"{name!r} in {count} rows" for name, count in model.encoding.unknown(table).items())
     return f" (categories that training never saw: {unseen})" if unseen else ""
 

@@ -34,7 +34,7 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(message: object) -> None:
-    """One line to stderr; nothing if there is nowhere to say it."""
+    """Print one line to stderr, if there is one."""
     line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in f"cavia: {message}")
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"

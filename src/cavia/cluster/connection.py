@@ -36,7 +36,7 @@ class Cluster:
         self._resources: dict[str, float] = {}
 
     def resources(self) -> dict[str, float]:
-        """What the nodes have in all ("CPU", "GPU"), as of the last few seconds; an error if the head is gone."""
+        """The nodes' total resources ("CPU", "GPU") in the last few seconds; an error if the head is gone."""
         if time.monotonic() - self._asked > 2 or not self._resources:
             self._asked = time.monotonic()
             if self.head is not None and not answers(*self.head):
@@ -82,7 +82,7 @@ def connected(on: str) -> Iterator[Cluster]:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """Calls of Ray; that the cluster is gone is one line."""
+    """Around calls of Ray: a lost cluster becomes a one-line error."""
     try:
         yield
     except (ConnectionError, TimeoutError) as error:
@@ -107,7 +107,7 @@ def answers(host: str, port: int) -> bool:
 
 
 def _speaks_grpc(host: str, port: int) -> bool:
-    """Whether what listens there may be Ray: joining what is not would take minutes to fail."""
+    """Whether the listener may be Ray: joining anything else would take minutes to fail."""
     try:
         import grpc
     except ImportError:
@@ -138,7 +138,7 @@ def _place(text: str, address: str) -> tuple[str, int]:
 
 
 def _be_quiet() -> None:
-    """What Ray would print of nodes that die, with pages of their logs, is said in a line by those who notice."""
+    """Silence Ray's pages of logs about dead nodes: whoever notices reports one line."""
     from ray._private import worker
 
     if hasattr(worker, "print_to_stdstream"):

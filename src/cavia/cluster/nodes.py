@@ -1,4 +1,4 @@
-"""What the nodes of a cluster must have in common for the same numbers to come out of each."""
+"""What the nodes of a cluster must have in common to compute the same numbers."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +11,7 @@ CODE = (".cpp", ".h", ".py")
 
 
 def versions() -> dict[str, str]:
-    """What decides the numbers, by name."""
+    """The versions that determine the numbers, by name."""
     import torch
 
     from cavia import __version__
@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
 
 
 def require_same_versions(theirs: Mapping[str, str]) -> None:
-    """An error if this node has other versions than those who gave it its work."""
+    """Raise if this node's versions differ from those of the machine that started the run."""
     for name, mine in versions().items():
         if theirs[name] != mine:
             raise CaviaError(
@@ -38,7 +38,7 @@ def this_node() -> str:
 
 @cache
 def _code() -> str:
-    """A digest of cavia's own code, which tells checkouts of one version from each other."""
+    """A digest of cavia's own code, which distinguishes checkouts of the same version."""
     digest, root = sha256(), Path(__file__).parents[1]
     for path in sorted(root.rglob("*")):
         if path.suffix in CODE:

@@ -1,4 +1,4 @@
-"""Storage that all nodes of a cluster reach: a folder, or any address that fsspec knows (s3://…, gs://…)."""
+"""Storage that all nodes of a cluster can reach: a folder, or any address that fsspec knows (s3://…, gs://…)."""
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from cavia.tensor_file import write_atomically
 
 
 class Storage:
-    """Files by name, below an address. What is written is there as a whole or not at all."""
+    """Files by name, below an address. Writes are atomic."""
 
     def __init__(self, address: str):
         self.address = address
@@ -53,13 +53,13 @@ class Storage:
         return {name: content for name, content in read.items() if content is not None}
 
     def sign(self) -> str:
-        """Leave a word there by which nodes know that they reach the same storage; returns it."""
+        """Write a token by which nodes recognise the same storage; returns it."""
         word = secrets.token_hex(8)
         self.write({f".cavia/{word}": word.encode()})
         return word
 
     def require_signed(self, word: str) -> None:
-        """An error if the word is not there: this node has another storage of that address, or none."""
+        """Raise if the token is missing: at this address, the node has another storage, or none."""
         if self.read(f".cavia/{word}") != word.encode():
             raise CaviaError(
                 f"it cannot reach {named(self.address)}: what was written there elsewhere is not there; choose storage "
@@ -67,7 +67,7 @@ class Storage:
             )
 
     def forget(self, word: str) -> None:
-        """Take the word away again."""
+        """Delete the token."""
         with self._reached():
             if self.is_folder:
                 Path(self.address, ".cavia", word).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ class Compiled:
     """function(inputs) as one compiled graph for each kind of inputs: their shapes, strides, types.
 
     function: takes a TaskBatch or a tensor, returns a tensor, several or None, and may overwrite its state.
-    state:    the tensors that it reads and overwrites, besides the inputs.
+    state:    the tensors that it reads and overwrites, in addition to the inputs.
     holding:  tensors → a context in which it reads and overwrites these instead.
     loops:    it is a loop, see `compile_graph`.
 
@@ -109,7 +109,7 @@ def tensors_of(inputs: TaskBatch | Tensor) -> Sequence[Tensor | None]:
 
 
 def names_of(inputs: TaskBatch | Tensor) -> object:
-    """Of the tensors that a point has, if there are several."""
+    """The names of a point's tensors, if there are several."""
     return (
         None if isinstance(inputs, Tensor) or isinstance(inputs.support_x, Tensor) else tuple(sorted(inputs.support_x))
     )

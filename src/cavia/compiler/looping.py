@@ -26,7 +26,7 @@ def over_batches(
     step:    state, fixed, the batch's own row of numbers, and the batch → the next state, and the loss.
     numbers: [M, S], a row for each of the M batches.
     block:   M·T tasks, T of each batch.
-    window:  [2], the first batch to take, and the one not to take any more. Losses of others are 0.
+    window:  [2], the first batch to take, and the one after the last. Losses of others are 0.
     """
     count = len(numbers)
     packed = _Packed([numbers, *(part.unflatten(0, (count, -1)) for part in tensors_of(block) if part is not None)])

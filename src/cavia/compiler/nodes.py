@@ -7,7 +7,7 @@ from torch.fx import Graph, Node
 
 
 def arguments(node: Node) -> tuple[Any, ...]:
-    """node.args, whose own type would have to be narrowed wherever one is used."""
+    """node.args, typed so that callers need not narrow it."""
     return node.args
 
 

@@ -8,12 +8,12 @@ TESTED = "2.13"  # the version of PyTorch whose private functions, the tracer's 
 
 
 def obstacle(module: nn.Module, loss: object) -> str | None:
-    """The reason not to compile what the module computes, unless its owner knows better; None: there is none."""
+    """The reason not to compile the module, unless its owner knows better; None: there is none."""
     return doubt(module, loss) or drawback(module)
 
 
 def doubt(module: nn.Module, loss: object) -> str | None:
-    """Why the compiled function might not be the same: only the owner can tell."""
+    """Why the compiled function might not be the same; only the owner can know."""
     for one in module.modules():
         if type(one).__module__.split(".")[0] not in ("torch", "cavia"):
             return f"{type(one).__name__} is your own code, which may compute different things at different times"

@@ -85,7 +85,7 @@ def _lowered(rows: Any, weight: Any) -> Any:
 
 
 def _images(rows: int) -> int | None:
-    """Into how many images of about `PIXELS` the rows can be cut, if they can."""
+    """The number of images of about `PIXELS` into which the rows can be cut, if any."""
     fitting = [n for n in range(IMAGES, rows) if rows % n == 0 and PIXELS / 2 <= rows / n <= 2 * PIXELS]
     return min(fitting, key=lambda n: abs(rows / n - PIXELS), default=None)
 

@@ -15,7 +15,7 @@ SHORT = 16  # numbers in a row; with fewer, turning the factors pays
 
 
 class CheapProducts(CustomGraphPass):
-    """Gives the products of matrices in a graph the form that costs least.
+    """Rewrites the matrix products of a graph in their cheapest form.
 
     All tasks share one product where each multiplies by the same matrix, such as weights that no task has moved yet,
     and where the tasks' products are only added up, such as gradients of such weights. Many small ones take longer.
@@ -59,7 +59,7 @@ def _sum_inside(graph: Graph, total: Node) -> None:
 
 
 def _holds_product(value: Node) -> bool:
-    """Whether a batch of products is nowhere used but in this sum over tasks."""
+    """Whether a batch of products is used only in this sum over tasks."""
     if len(value.users) != 1 or not _passes_sum(value):
         return False
     return value.target is aten.bmm.default or any(_holds_product(one) for one in value.all_input_nodes)

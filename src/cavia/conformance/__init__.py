@@ -1,1 +1,1 @@
-"""What every learner, network, family of tasks and environment promises, as checks that users can call on their own."""
+"""The promises of every learner, network, task family and environment, as checks that users can call on their own."""

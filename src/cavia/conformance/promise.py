@@ -26,7 +26,7 @@ def keeps(subject: object, promise: str, kept: bool, instead: str = "") -> None:
 
 @contextmanager
 def left_as_it_was(subject: nn.Module) -> Iterator[None]:
-    """In evaluation mode inside, and then in the mode that it was in; its weights and buffers must be the same."""
+    """Evaluation mode inside, then the previous mode; weights and buffers must not change."""
     was_training = subject.training
     before = {name: value.clone() for name, value in subject.state_dict().items()}
     subject.eval()

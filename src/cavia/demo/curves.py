@@ -19,12 +19,12 @@ GRID = 121  # places at which a curve is drawn
 
 
 def grid() -> Tensor:
-    """Places along the x axis, [1, GRID, 1]."""
+    """Points along the x axis, [1, GRID, 1]."""
     return torch.linspace(*X, GRID).view(1, -1, 1)
 
 
 class Curves:
-    """Models of one number that adapt to the same points."""
+    """Models of one variable that adapt to the same points."""
 
     def __init__(self, models: Sequence[Shown]):
         self.models = models
@@ -48,7 +48,7 @@ class Curves:
         return {"x": as_json(grid().flatten()), "models": answers}
 
     def task(self, seed: int) -> dict[str, Any]:
-        """A random sine curve: ten of its points, and all of it."""
+        """A random sine curve: ten of its points, and the whole curve."""
         batch = Sine().sample(1, TASK_POINTS, GRID, seeded_generator(seed, "demo"), "test")
         assert batch.attributes is not None
         return {

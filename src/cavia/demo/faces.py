@@ -1,4 +1,4 @@
-"""The third panel: a picture is completed from the pixels that are known."""
+"""The third panel: completes a picture from its known pixels."""
 
 import base64
 import math
@@ -50,7 +50,7 @@ class Faces:
         }
 
     def picture(self, source: str, number: int) -> dict[str, Any]:
-        """One of the pictures, as the bytes of its pixels; numbers go round."""
+        """One of the pictures, as the bytes of its pixels; indices wrap around."""
         require_one_of("source", source, self.pictures)
         pictures = self.pictures[source]
         return {"picture": _text(pictures[number % len(pictures)])}
@@ -79,7 +79,7 @@ class Faces:
         }
 
     def _fitting(self, known: int) -> tuple[int, Shown]:
-        """The model whose number of known pixels in training is nearest, by its ratio."""
+        """The model trained with the closest number of known pixels, by ratio."""
         return min(self.models.items(), key=lambda entry: abs(math.log(entry[0] / max(known, 1))))
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from cavia.published.models import pretrained, published
 
 
 class Shown(NamedTuple):
-    """A learner, and the words that the page has for it."""
+    """A learner, and its description on the page."""
 
     label: str
     learner: GradientLearner
@@ -39,7 +39,7 @@ def find(name: str, label: str = "") -> Shown | None:
 
 
 def own(learner: Learner) -> Shown | None:
-    """A model that is being served, if the page can show it: of one number, or of a pixel's place."""
+    """The served model, if the page can show it: a function of one number, or of a pixel's position."""
     fits = isinstance(learner, GradientLearner) and sizes(learner) in ((1, 1), (2, 3)) and learner.loss == "mse"
     if not fits:
         return None
@@ -48,5 +48,5 @@ def own(learner: Learner) -> Shown | None:
 
 
 def sizes(learner: Learner) -> tuple[int, int]:
-    """Numbers that go into the model and come out of it; zeros if it does not say."""
+    """The model's numbers of inputs and outputs; zeros if unknown."""
     return getattr(learner.model, "inputs", 0), getattr(learner.model, "outputs", 0)

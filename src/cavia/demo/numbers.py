@@ -1,4 +1,4 @@
-"""Tensors as JSON, which knows no NaN."""
+"""Tensors as JSON, which has no NaN."""
 
 import math
 from typing import Any

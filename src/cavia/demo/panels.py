@@ -1,4 +1,4 @@
-"""The panels that there are models for."""
+"""The panels that have a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ OWN_KNOWN = 100  # what a model of the user's is taken to be trained for
 
 
 class Panels:
-    """What the page shows: the published models, or one learner of the user's.
+    """What the page shows: the published models, or a user's learner.
 
     A panel for which there is no model is None, and the page leaves it out.
     """
@@ -43,7 +43,7 @@ class Panels:
         self.navigation = None if given else _navigation()
 
     def describe(self) -> dict[str, Any]:
-        """What the page needs to know at its start."""
+        """What the page needs to know when it loads."""
         from cavia import __version__
 
         named = {"curves": self.curves, "plane": self.plane, "faces": self.faces, "navigation": self.navigation}

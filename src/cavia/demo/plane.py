@@ -1,4 +1,4 @@
-"""The second panel: the tasks as points of a plane, and the function at any place of it."""
+"""The second panel: the tasks as points of a plane, and the function at any point of it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class Plane:
 
     @torch.no_grad()
     def at(self, context: Sequence[float]) -> dict[str, Any]:
-        """The function at a place of the plane, and the nearest of the tasks with the curve that it really is."""
+        """The function at a point of the plane, and the nearest task with its true curve."""
         assert self.batch.attributes is not None
         place = torch.tensor([list(context)], dtype=torch.float32)  # [1, 2]
         curve = self.model.learner.predict(grid(), Adapted({CONTEXT: place}))

@@ -1,4 +1,4 @@
-"""What the server answers: the page, its files, and a request for each thing that a panel shows."""
+"""The server's routes: the page, its files, and one request for each thing that a panel shows."""
 
 from collections.abc import Callable, Coroutine
 from importlib.resources import files
@@ -31,7 +31,7 @@ Anything = TypeVar("Anything")
 
 
 class Asked(BaseModel):
-    """A request: nothing that is not known, and numbers that are numbers."""
+    """A request: no unknown fields, and numbers must be numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -81,7 +81,7 @@ class OneLine(APIRoute):
 
 
 def router(data_root: Path | None = None, learner: Learner | None = None) -> APIRouter:
-    """The page at "/" and what it asks for, to be included in an application, with a prefix if need be.
+    """The page at "/" and its requests, to be included in an application, with an optional prefix.
 
     data_root: where data sets are; with CelebA there, its test faces can be completed.
     learner:   a model to show instead of the published ones; a CaviaError if no panel fits it.
@@ -147,7 +147,7 @@ def _there(panel: Anything | None) -> Anything:
 
 
 def application(data_root: Path | None = None) -> FastAPI:
-    """The page as an application of its own."""
+    """The page as a standalone application."""
     app = FastAPI(title="cavia demo", docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(router(data_root))
     return app
@@ -163,7 +163,7 @@ def _refuse(status: int, why: str) -> Response:
 
 
 def _length_refused(length: str | None) -> Response | None:
-    """Why a body of that length is not read; None if it may be."""
+    """Why a body of this length is refused; None if it is not."""
     if length is None or not length.isdecimal():
         return _refuse(411, "a request needs a Content-Length")
     if int(length) > MOST_BYTES:

@@ -9,7 +9,7 @@ from cavia.listening import address, bound, run
 
 
 def serve_demo(host: str, port: int, browser: bool, data_root: Path | None) -> None:
-    """Serve the page until Ctrl-C. port 0 takes any that is free; browser: open the page in one."""
+    """Serve the page until Ctrl-C. port 0: any free port; browser: open the page in one."""
     with bound(host, port) as listening:
         where = f"{address(listening)}/"
 

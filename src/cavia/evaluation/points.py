@@ -20,7 +20,7 @@ Metric: TypeAlias = str | PointLoss
 def drawn(
     family: TaskFamily, tasks: int, support: int, query: int, seed: int, split: str, chunk: int | None
 ) -> Iterator[TaskBatch]:
-    """The tasks, a chunk at a time; never more in memory for a larger number of tasks than the family says."""
+    """The tasks, a chunk at a time; memory does not grow with their number."""
     at_a_time = family.at_a_time or tasks
     generator = seeded_generator(seed, split)
     for start in range(0, tasks, at_a_time):

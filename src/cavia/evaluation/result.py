@@ -1,4 +1,4 @@
-"""What an evaluation gives, and how a learner is held for it."""
+"""The result of an evaluation, and the learner's mode during it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +61,7 @@ def half_width(scores: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(learner: Learner) -> Iterator[None]:
-    """The learner in evaluation mode inside, and as it was afterwards."""
+    """The learner in evaluation mode inside, in its previous mode afterwards."""
     was_training = learner.training
     learner.eval()
     try:

@@ -1,4 +1,4 @@
-"""How a number of ours stands to the paper's: within, better or short."""
+"""How our number compares with the paper's: within, better or short."""
 
 from typing import Literal
 

@@ -1,1 +1,1 @@
-"""Compiled code for what PyTorch has no fast operation for."""
+"""Compiled code where PyTorch has no fast operation."""

@@ -1,4 +1,4 @@
-"""Builds the C++ source of this folder at its first use and keeps what was built in the cache."""
+"""Builds the C++ source of this folder at first use and keeps the result in the cache."""
 
 import ctypes
 import hashlib
@@ -30,7 +30,7 @@ PATIENCE = 600  # seconds for the compiler
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The built kernels, or None, after one line of warning, where they cannot be built."""
+    """The built kernels; None, after one line of warning, if they cannot be built."""
     try:
         return load(FLAGS)
     except CaviaError as error:
@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def load(flags: tuple[str, ...]) -> ctypes.CDLL:
-    """The kernels built with these flags, from the cache if they are there."""
+    """The kernels built with these flags, from the cache if possible."""
     path = cache_folder() / "kernels" / f"kernels-{digest(flags)}.so"
     if not _is_whole(path):
         build(path, flags)
@@ -108,7 +108,7 @@ def without_compiler() -> str | None:
 
 
 def _compiler() -> list[str]:
-    """The C++ compiler's command: $CXX, or the first that is there."""
+    """The C++ compiler's command: $CXX, or the first one installed."""
     if chosen := os.environ.get("CXX"):
         return shlex.split(chosen)
     for name in COMPILERS:
@@ -118,7 +118,7 @@ def _compiler() -> list[str]:
 
 
 def _processor() -> str:
-    """What the processor can do, as Linux says it; elsewhere its name."""
+    """The CPU's features as Linux reports them; elsewhere its name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

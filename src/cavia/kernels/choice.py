@@ -1,4 +1,4 @@
-"""Which of two ways an operation is computed: by our own kernel or by PyTorch's operations."""
+"""Chooses how to compute an operation: by our own kernel or by PyTorch's operations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ def may_fuse(x: Tensor, layers: Layers) -> bool:
 
 
 def is_ready(layers: Layers) -> bool:
-    """`may_fuse` for pictures that are as they should be."""
+    """`may_fuse` for valid pictures."""
     return may_use(*(part for layer in layers for part in layer))
 
 
@@ -73,7 +73,7 @@ def may_pool_first(x: Tensor, weight: Tensor, gamma: Tensor) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody listens to the module's calls, or has replaced its forward."""
+    """Whether the module has hooks, or a replaced forward."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or "forward" in module.__dict__
 

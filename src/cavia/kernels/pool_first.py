@@ -1,4 +1,4 @@
-"""A block that pools before it norms, to be differentiated as often as one likes: for weights that adapt.
+"""A block that pools before it normalises, differentiable any number of times: for weights that adapt.
 
 With the sign of γ folded into the convolution's weights the norm is a rising map, so max-pooling may come first, and
 what follows works on a quarter of the map. In the first block even the statistics need no map: they are sums and

@@ -1,4 +1,4 @@
-"""Methods that adapt without a gradient: a network reads the support set and writes down the context."""
+"""Methods that adapt without a gradient: a network reads the support set and writes the context."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Gradients of operations that ONNX has no operation for, in terms of such as it has."""
+"""Gradients for which ONNX has no operation, in terms of operations that it has."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ aten = torch.ops.aten
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """Operation → what the tracer notes in its place."""
+    """Operation → what the tracer records in its place."""
     from torch._decomp import get_decompositions
 
     norms = [aten.native_batch_norm_backward, aten._native_batch_norm_legit, aten.native_batch_norm]

@@ -1,4 +1,4 @@
-"""What comes in at a learner's calls: points of its own type and device, and what adapted."""
+"""Arguments of a learner's calls, checked and converted: points, and what adapted."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -77,7 +77,7 @@ def own_tensor(learner: nn.Module) -> Tensor | None:
 
 
 def _in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in another floating type, if all its numbers can be there."""
+    """The tensor in another floating type, if no number is lost."""
     converted = value.to(dtype)
     if converted is value or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return converted  # where nobody can look at values

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def each_adapted(
     learner: "Learner", batches: Iterator[Any], y: Any, mask: Any, steps: int | None, start: Any
 ) -> Iterator[Adapted]:
-    """What `learner.adapt` returns for each batch (x, y) or (x, y, mask), as it is asked for."""
+    """What `learner.adapt` returns for each batch (x, y) or (x, y, mask), on demand."""
     for name, value in (("y", y), ("mask", mask), ("start", start)):
         if value is not None:
             raise CaviaError(f"of an iterator of batches, {name} must be in the batches, (x, y) or (x, y, mask)")

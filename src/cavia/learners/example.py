@@ -1,4 +1,4 @@
-"""Points that a learner takes, to trace it with: of an example, or of what its network says of itself."""
+"""Points to trace a learner with: from an example, or from its network's own description."""
 
 from typing import NamedTuple
 
@@ -25,11 +25,11 @@ class Points(NamedTuple):
     support_mask: Tensor | None = None
 
     def present(self) -> dict[str, Tensor]:
-        """By name, without a mask that is not there."""
+        """By name; the mask only if there is one."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def resized(self, tasks: int, support: int, query: int) -> "Points":
-        """As many tasks and points as asked for: the first ones, over and over."""
+        """This many tasks and points: the first ones, repeated."""
 
         def repeated(value: Tensor, points: int) -> Tensor:
             rows, columns = (torch.arange(n) % size for n, size in zip((tasks, points), value.shape, strict=False))

@@ -113,7 +113,7 @@ class GradientLearner(Learner):
         return {name: value.expand(tasks, *value.shape) for name, value in self._start().items()}
 
     def _begin(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Fast:
-        """Where tasks with these support points begin: all at the same place."""
+        """Where tasks with these support points start: all at the same point."""
         return self._starts(lead(x).shape[0])
 
     def infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:
@@ -125,7 +125,7 @@ class GradientLearner(Learner):
             return Adapted.of(fast | memory, self._statistics(x, fast) if self.keeps_statistics else None)
 
     def _apart(self) -> AbstractContextManager[Any]:
-        """Apart from other threads inside, where a task's weights are put into the model."""
+        """Keeps other threads out while a task's weights are in the model."""
         return nullcontext() if self.fast_names == (CONTEXT,) else alone(self.model)
 
     def _slopes(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Slopes:

@@ -80,7 +80,7 @@ class Graphs:
         self.copied: tuple[list[Tensor], Learner] | None = None
 
     def key(self, what: Hashable, values: Sequence[Tensor]) -> Hashable | None:
-        """The same for values of the same kinds; None for such as no graph takes."""
+        """The same for values of the same kinds; None if no graph takes them."""
         if [held[name] for held, name in self.children] != self.modules[1:]:
             raise CaviaError("modules of the learner were replaced since it was compiled; call cavia.compiled again")
         if torch._C._functorch.peek_interpreter_stack() is not None or torch.compiler.is_dynamo_compiling():
@@ -104,7 +104,7 @@ class Graphs:
             return None
 
     def add(self, key: Hashable, what: Hashable, function: Function, values: Sequence[Tensor], plan: Plan) -> bool:
-        """Have a graph for values like these; False if there are as many as are worth their memory already.
+        """Make a graph for values like these; False if there are too many already.
 
         what: names the function. Values of other shapes, whose inputs are of the same kinds, share the graph.
         """
@@ -140,7 +140,7 @@ class Graphs:
         return weights
 
     def _copy(self, weights: list[Tensor]) -> Learner:
-        """The learner with modules of its own but the same weights, in the same modes."""
+        """A copy of the learner's modules that shares its weights, in the same modes."""
         if self.copied is None or any(one is not other for one, other in zip(self.copied[0], weights, strict=True)):
             self.copied = weights, copy.deepcopy(self.learner, {id(value): value for value in weights})
         learner = self.copied[1]

@@ -78,7 +78,7 @@ class Rule(ABC):
     """
 
     def begin(self, fast: Fast) -> Fast:
-        """What is remembered before the first step: nothing."""
+        """The state before the first step: none."""
         return {}
 
     def on(self, predictor: "Callable[[], Callable[[Fast], Tensor]]", y: Tensor, mask: Tensor | None) -> "Rule":
@@ -90,7 +90,7 @@ class Rule(ABC):
 
     @abstractmethod
     def step(self, slopes: Slopes, fast: Fast, memory: Fast) -> tuple[Fast, Fast]:
-        """Where a step leads to from `fast`, and what is remembered then."""
+        """One step from `fast`, and the state after it."""
 
 
 class Descent(Rule):

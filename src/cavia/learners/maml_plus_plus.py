@@ -1,4 +1,4 @@
-"""MAML++: rates that are learned for every step, and an outer loss that looks at every step."""
+"""MAML++: learned rates for every step, and an outer loss over all steps."""
 
 import torch
 from torch import Tensor, nn

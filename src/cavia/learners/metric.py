@@ -132,7 +132,7 @@ def check_labels(learner: Learner, y: Tensor, ways: int) -> None:
 
 
 def features_of(learner: Learner, model: ContextModel, features: int | None) -> int:
-    """The numbers in an embedding: as given, or as many as the model says it has outputs."""
+    """The size of an embedding: as given, or the model's number of outputs."""
     size = getattr(model, "outputs", None) if features is None else features
     if size is None:
         raise CaviaError(

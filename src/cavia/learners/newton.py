@@ -1,4 +1,4 @@
-"""Adaptation of the context by curvature: one step of Gauss and Newton in place of many down the gradient."""
+"""Adaptation of the context by curvature: one Gauss–Newton step instead of many gradient steps."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""Tells one loss function from another, when all that there is of it is code."""
+"""Distinguishes loss functions by their code."""
 
 import functools
 import hashlib

@@ -12,7 +12,7 @@ def rounded(number: int) -> int:
 
 
 def fillers(value: Tensor, tasks: int, points: int | None = None) -> list[tuple[Tensor, int]]:
-    """What makes value [T, N, ...] one of [tasks, points, ...]: zeros, and the axis at whose end they are put.
+    """What pads value [T, N, ...] to [tasks, points, ...]: zeros, and the axis to append them to.
 
     points: None leaves the second axis as it is.
     """

@@ -1,4 +1,4 @@
-"""A learner built again from what a file says, once it is sure that the file's tensors fit it."""
+"""Rebuilds a learner from a file, after checking that the file's tensors fit it."""
 
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -68,7 +68,7 @@ def check_fits(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, exa
 
 
 def _convert(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
-    """Give the learner the types that the file's tensors have; numbers that no file holds follow those beside them."""
+    """Give the learner the types of the file's tensors; tensors that are not in the file follow their neighbours."""
     state = learner.state_dict(keep_vars=True)
     if all(value.dtype == tensors[name].dtype for name, value in state.items()):
         return

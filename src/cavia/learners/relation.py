@@ -1,4 +1,4 @@
-"""Relation Networks: how alike a query and a class are is itself learned."""
+"""Relation Networks: a learned similarity between a query and a class."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -118,7 +118,7 @@ def load_with_extra(
 
 
 def _freeze(learner: Learner, frozen: Any, path: Path) -> None:
-    """What was trained when the learner was saved is trained now, and nothing else; older files do not say."""
+    """Train exactly what was trainable when the learner was saved; older files do not say."""
     parameters = dict(_parameters(learner))
     if frozen is None:
         return

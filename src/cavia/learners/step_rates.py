@@ -1,4 +1,4 @@
-"""CAVIA with a rate of its own for every step, which the outer loop trains."""
+"""CAVIA with a separate rate for every step, which the outer loop trains."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Integration with steps that are chosen as the field needs them, by torchode."""
+"""Integration with adaptive steps, by torchode."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ MOST_STEPS = 2000  # of one trajectory
 
 
 def adaptive(field: Field, state: Tensor, times: Tensor, tolerance: float) -> list[Tensor]:
-    """As `rk4`, by the method of Tsitouras with an error of about `tolerance` in each step.
+    """Like `rk4`, but with Tsitouras' method and an error of about `tolerance` per step.
 
     Every trajectory has steps of its own, so none depends on the others. One that is not finite where it begins, or
     whose field is not, is NaN.

@@ -16,7 +16,7 @@ from cavia.errors import CaviaError
 
 
 class Mark:
-    """Tells one conditioned network from another; copied together with its module, both have a new one."""
+    """Identifies a conditioned network; a copy of its module gets a new one."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ _at_work: ContextVar[Mapping[Mark, AtWork]] = ContextVar("at_work", default=Mapp
 
 @contextmanager
 def working(mark: Mark, entry: AtWork) -> Iterator[None]:
-    """The network of this mark is at work inside, in this thread."""
+    """Inside, the network of this mark is running in this thread."""
     before = _at_work.set({**_at_work.get(), mark: entry})
     try:
         yield
@@ -46,7 +46,7 @@ def working(mark: Mark, entry: AtWork) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Modulator:
-    """A forward hook: changes the layer's output if the network is at work."""
+    """A forward hook that changes the layer's output while the network is running."""
 
     mark: Mark
     number: int  # of the modulation

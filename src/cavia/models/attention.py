@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class PlainAttention:
-    """Attention by kernels that have second derivatives and work under vmap, as long as somebody needs them.
+    """Attention kernels with second derivatives and vmap support, while someone needs them.
 
     Which kernels there are is a setting of the whole process, so the first who needs them sets it, and the last resets.
     """

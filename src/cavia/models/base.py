@@ -1,4 +1,4 @@
-"""What a learner asks of a network."""
+"""What a learner requires of a network."""
 
 from abc import ABC, abstractmethod
 from typing import Any

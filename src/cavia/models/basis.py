@@ -20,7 +20,7 @@ FEW_PLACES = 16  # times as many places as points of a task: up to here it is ch
 
 
 class Places(NamedTuple):
-    """The basis at the places where points lie."""
+    """The basis at the positions of points."""
 
     basis: Tensor  # [places, outputs, 1 + C], or [T, N, outputs, 1 + C] if `which` is None
     which: Tensor | None  # the place of each point, [T, N]

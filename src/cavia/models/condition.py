@@ -1,4 +1,4 @@
-"""`condition`: finds where and how the context enters a module, and that tasks stay apart in it."""
+"""`condition`: finds where and how the context enters a module, and checks that tasks do not mix."""
 
 import inspect
 import warnings
@@ -209,7 +209,7 @@ def _channel_axis(layer: nn.Module, ndim: int) -> int:
 
 
 def _check_tasks_apart(model: Conditioned, example: Inputs) -> None:
-    """Raise if what one task is predicted depends on another task's points or context."""
+    """Raise if one task's prediction depends on another task's points or context."""
     model.train()
     other = each(_another if isinstance(example, Tensor) else _turned, example)
     first, second = (

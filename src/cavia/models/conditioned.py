@@ -189,7 +189,7 @@ class Conditioned(ContextModel):
         return working(self.mark, AtWork(self.modulations, context, self.norm == "task"))
 
     def _listen(self) -> None:
-        """Have the layers ask, at each call, whether this network is at work, and under which context."""
+        """Make the layers ask, at each call, whether this network is running, and with which context."""
         layers = dict(self.module.named_modules())
         for number, modulation in enumerate(self.modulations):
             layer = layers[modulation.site.layer]  # type: ignore[union-attr]
@@ -225,7 +225,7 @@ def _norms(module: nn.Module) -> dict[str, _BatchNorm]:
 
 
 def _checked_norm(norm: str | None, module: nn.Module) -> str | None:
-    """`norm`, if it says what the module needs to be told."""
+    """`norm`, if it fits the module."""
     norms = _norms(module)
     if norm is None and norms:
         raise CaviaError(

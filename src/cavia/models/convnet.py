@@ -188,7 +188,7 @@ class ConvNet(NormedModel):
 
 
 def _is_as_made(layer: nn.Module) -> bool:
-    """Whether a layer is still the one that the constructor put there, and nobody listens to its calls."""
+    """Whether a layer is still the constructor's own, and has no hooks."""
     if has_hooks(layer):
         return False
     if type(layer) is nn.Conv2d:

@@ -19,7 +19,7 @@ SOLVERS = ("rk4", "adaptive")
 
 
 class Start(NamedTuple):
-    """Where trajectories begin, and when they are looked at."""
+    """Initial states of trajectories, and the times of observation."""
 
     state: Tensor  # [T, N, ..., D]
     times: Tensor  # [T, N, ..., S]

@@ -27,7 +27,7 @@ def call_with(module: nn.Module, weights: Mapping[str, Tensor], inputs: tuple[An
 
 
 def alone(module: nn.Module) -> AbstractContextManager[Any]:
-    """No other thread puts other weights into the module inside."""
+    """Inside, no other thread puts other weights into the module."""
     return nullcontext() if is_transparent(module) else lock_of(module)
 
 
@@ -47,7 +47,7 @@ def _is_known(code: Any) -> bool:
 
 
 def lock_of(module: nn.Module) -> threading.RLock:
-    """Held by those who put other weights into the module for a moment, or must not meet them."""
+    """The lock for putting other weights into the module, or for not seeing them."""
     with _making_locks:
         return _locks.setdefault(module, threading.RLock())
 
@@ -59,7 +59,7 @@ def _replaced(module: nn.Module, weights: Mapping[str, Tensor]) -> dict[int, Ten
 
 
 def _double(module: nn.Module, replaced: dict[int, Tensor], made: dict[int, nn.Module]) -> nn.Module:
-    """A module of the same parts, with other weights; what is no module or weight is shared."""
+    """A copy of the module with other weights; everything else is shared."""
     if id(module) in made:
         return made[id(module)]
     double = made[id(module)] = module.__class__.__new__(module.__class__)

@@ -1,4 +1,4 @@
-"""All experiments by name, in the paper's order."""
+"""All experiments by name, in the order in which they are shown: the paper's own, and those beyond it."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ from cavia.errors import CaviaError, closest
 from cavia.paper import completion, dynamics, exploration, fewshot, modes, policies, sine
 from cavia.paper.experiment import Experiment
 
+SECTIONS: tuple[Any, ...] = (dynamics, modes, exploration, sine, completion, fewshot, policies)
 CATALOGUE: dict[str, Experiment[Any]] = {
     experiment.id: experiment
-    for section in (sine, completion, fewshot, policies, dynamics, modes, exploration)
+    for beyond in (False, True)
+    for section in SECTIONS
     for experiment in section.EXPERIMENTS
+    if experiment.beyond == beyond
 }
 
 
@@ -18,3 +21,8 @@ def find(name: str) -> Experiment[Any]:
     if name not in CATALOGUE:
         raise CaviaError(f"unknown experiment {name!r}; {closest(name, CATALOGUE)}")
     return CATALOGUE[name]
+
+
+def is_beyond(name: str) -> bool:
+    """Whether the paper does not have the experiment; it has none that is unknown."""
+    return name not in CATALOGUE or CATALOGUE[name].beyond

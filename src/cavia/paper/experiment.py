@@ -15,6 +15,10 @@ from cavia.paper.schema import CellResult, Summary
 from cavia.training.progress import Show
 
 
+class NotTrained(CaviaError):
+    """A trained network that an experiment needs is not there."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there.
@@ -104,19 +108,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A table or figure.
+    """A table or figure: of the paper, or beyond it.
 
     sets:      name → settings. "quick" takes minutes, "full" is the paper to the letter; "tuned", if there is one, is
                what we found to work better, and `differs` says in words how.
     minutes:   about how long each set takes on 2 busy cores, if nothing is taken over from a neighbour.
     cells:     settings and number of seeds → what to train.
-    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there.
+    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there, and
+               `NotTrained` if what another experiment trains is not.
     learner:   settings, cell and tasks → a new learner; called with the seed of the cell.
     measure:   trained learner, tasks, settings, cell → "scores" and "probes" of a CellResult.
     chooses:   the settings that only say which cells there are.
     fit:       settings and cell → arguments of `fit` that do not bear the name of a setting.
     summarise: settings and the cells' results → tables, figures and claims.
     before:    settings, cell and tasks → what it is trained on before, stage by stage: tasks, and settings that differ.
+    beyond:    the paper does not have it; the report shows it in a section of its own.
     """
 
     id: str
@@ -133,6 +139,7 @@ class Experiment(Generic[S]):
     fit: Callable[[S, Cell], dict[str, Any]] = lambda settings, cell: {}
     before: Callable[[S, Cell, Any], list[tuple[Any, dict[str, Any]]]] = lambda settings, cell, tasks: []
     differs: str = ""
+    beyond: bool = False
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
         """A set of settings with changes: {"iterations": 2000}, or text as --set has it, {"iterations": "2000"}."""

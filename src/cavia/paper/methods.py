@@ -40,6 +40,11 @@ class Method:
     walks: bool = False
     loss: str | None = None
 
+    @property
+    def has_rate(self) -> bool:
+        """Whether it has an inner rate."""
+        return "inner_lr" in inspect.signature(self.learner).parameters
+
     def __call__(self, model: ContextModel, loss: str, **offered: Any) -> Learner:
         """A new learner around the model, with those of the offered arguments that its constructor takes."""
         taken = inspect.signature(self.learner).parameters

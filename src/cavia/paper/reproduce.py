@@ -4,6 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from cavia.errors import CaviaError, closest
 from cavia.json_text import parse
 from cavia.paper.catalogue import find
+from cavia.paper.experiment import NotTrained
 from cavia.paper.plan import merged
 from cavia.paper.report.page import write_report
 from cavia.paper.running.cells import run_cells
@@ -50,7 +52,8 @@ class Reproduction:
         """
         until = time.monotonic() + 3600 * hours
         for order in self.orders:  # raises before anything runs if data are missing
-            find(order.experiment).tasks(order.settings, order.cells[0], order.data)
+            with suppress(NotTrained):  # the plan may train it before
+                find(order.experiment).tasks(order.settings, order.cells[0], order.data)
         cells = {order.folder(cell): (order, cell) for order in self.orders for cell in order.cells}.values()
         work = [(order, cell) for order, cell in cells if order.remeasure or read_result(order, cell) is None]
         with Display("reproduce", total=len(cells), finished=len(cells) - len(work)) as display:
@@ -115,7 +118,8 @@ def status(order: Order) -> Status:
         seconds, iteration = _progress(order.folder(cell))
         spent += seconds
         each = seconds / iteration if iteration else find(order.experiment).seconds(order.set)
-        left += each * max(order.settings.iterations - iteration, 0)
+        limit = 60 * order.settings.minutes - seconds if order.settings.minutes else math.inf
+        left += max(min(each * (order.settings.iterations - iteration), limit), 0)
     return Status(order, finished, len(cells), spent / 3600, left / 3600)
 
 

@@ -83,7 +83,10 @@ class Row(TypedDict):
 
 
 class ResultTable(TypedDict):
-    """A table of the paper, with the number of decimals that it is printed with."""
+    """A table of the paper, with the number of decimals that it is printed with.
+
+    theirs: whose numbers stand below ours, "paper" by default.
+    """
 
     caption: str
     metric: str
@@ -92,6 +95,7 @@ class ResultTable(TypedDict):
     column_title: str
     columns: list[str]
     rows: list[Row]
+    theirs: NotRequired[str]
 
 
 class Figure(TypedDict):

@@ -84,6 +84,11 @@ def planes(name: str, after: str, results: list[CellResult], key: str, colours: 
     return figures
 
 
+def several(number: int, noun: str) -> str:
+    """A number of things: `1 step`, `5 steps`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def iterations(group: Sequence[CellResult]) -> str:
     """Which model of each run was kept: "best at iteration 900 of 1,000"."""
     return ", ".join(dict.fromkeys(f"best at iteration {run.best_iteration:,} of {run.iterations:,}" for run in group))
@@ -104,7 +109,11 @@ def cell(
     if scores is None or not len(scores):
         return None
     ours = estimate(unit * scores)
-    shown: TableCell = {"ours": finite(ours), "paper": None, "note": note + spread(unit * scores, digits + 1)}
+    shown: TableCell = {
+        "ours": finite(ours),
+        "paper": None,
+        "note": "; ".join(filter(None, (note, spread(unit * scores, digits + 1)))),
+    }
     if published:
         shown["paper"] = {"mean": published[0], "interval": published[1]}
         shown["verdict"] = verdict(ours["mean"], None, *published, higher_is_better=higher_is_better, digits=digits)
@@ -112,10 +121,19 @@ def cell(
 
 
 def table(
-    caption: str, metric: str, digits: int, title: str, columns: list[str], rows: list[Row], higher: bool = False
+    caption: str,
+    metric: str,
+    digits: int,
+    title: str,
+    columns: list[str],
+    rows: list[Row],
+    higher: bool = False,
+    over: str = "test tasks and seeds",
 ) -> ResultTable:
-    """A table; `title` of its columns, `higher`: is better."""
+    """A table; `title` of its columns, `higher`: is better, `over`: what its intervals are over, if it has any."""
+    ours = (cell["ours"] for row in rows for cell in row["cells"] if cell)
+    has_intervals = any(one and one.get("interval") is not None for one in ours)
     return {
-        "caption": f"{caption} Intervals are over test tasks and seeds.", "metric": metric,
+        "caption": caption + (f" Intervals are over {over}." if has_intervals else ""), "metric": metric,
         "higher_is_better": higher, "digits": digits, "column_title": title, "columns": columns, "rows": rows,
     }  # fmt: skip

@@ -61,7 +61,7 @@ def above(value: Estimate) -> bool:
 def spread(scores: Scores, digits: int) -> str:
     """The least and the greatest mean of a seed, in words; nothing for one seed."""
     means = scores.mean(1)
-    return f"; seeds {means.min():.{digits}f} to {means.max():.{digits}f}" if len(means) > 1 else ""
+    return f"seeds {means.min():.{digits}f} to {means.max():.{digits}f}" if len(means) > 1 else ""
 
 
 def grouped(
@@ -92,6 +92,16 @@ def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> 
 
 
 def text(value: Estimate, digits: int) -> str:
-    """`0.193 ± 0.016`"""
-    width = value.get("interval")
-    return f"{value['mean']:.{digits}f}" + ("" if width is None else f" ± {width:.{digits}f}")
+    """A mean with its interval: `0.193 ± 0.016`.
+
+    An interval that would round to zero has as many digits as show it: `0.024 ± 0.0003`.
+    """
+    mean, width = _decimal(value["mean"], digits), value.get("interval")
+    if not width:
+        return mean
+    small = digits if width >= 0.5 * 10.0**-digits else -math.floor(math.log10(width))
+    return f"{mean} ± {_decimal(width, small)}"
+
+
+def _decimal(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"

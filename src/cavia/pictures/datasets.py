@@ -1,4 +1,4 @@
-"""The data sets that we know by name: where they lie under a data folder, and how they are read."""
+"""The known data sets: where they are in a data folder, and how to read them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

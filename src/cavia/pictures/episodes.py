@@ -1,4 +1,4 @@
-"""Few-shot classification: a task is to tell new classes apart, from a few pictures of each (Section 5.2)."""
+"""Few-shot classification: a task is to classify new classes from a few pictures of each (Section 5.2)."""
 
 import os
 from collections.abc import Mapping

@@ -94,7 +94,7 @@ def read_labelled_folder(root: str | os.PathLike[str], size: int, cache: Path | 
 
 
 def _labelled_set(source: str, root: Path, pictures: list[Picture], size: int, cache: Path | None) -> ImageSet:
-    """Check that no class is in two splits, before the time is spent to decode."""
+    """Check that no class is in two splits, before spending time on decoding."""
     split_of: dict[str | None, str] = {}
     for picture in pictures:
         if (other := split_of.setdefault(picture.label, picture.split)) != picture.split:

@@ -35,7 +35,7 @@ Id = Annotated[str, Path(description=about.ID, min_length=1)]
 
 
 class Desk:
-    """What routes need: batches for what changes or predicts, a thread of its own for what only reads.
+    """What routes need: batches for requests that change or predict, a separate thread for those that only read.
 
     reader: the store, opened once more, so that no search holds up a batch.
     """
@@ -130,7 +130,7 @@ def _add_task_routes(app: FastAPI, desk: Desk) -> None:
 
 
 def _add_page(app: FastAPI, service: Service, token: str | None) -> None:
-    """The page of `cavia demo` with this model, if it fits; it knows no token. Else, to the description."""
+    """The page of `cavia demo` with this model, if it fits; it needs no token. Else a redirect to the description."""
     if token is None and isinstance(service.model, PointModel):
         try:
             app.include_router(router(learner=service.model.learner))
@@ -162,7 +162,7 @@ async def _refuse_parameter(_: HttpRequest, error: Any) -> Response:
 
 
 async def _refuse_route(request: HttpRequest, error: Any) -> Response:
-    """No such path, or no such method of it."""
+    """Refuse an unknown path or method."""
     what = shown(f"{request.method} {request.url.path}")
     response = _response(refusal(error.status_code, f"{error.detail}: {what}; /docs lists all routes"))
     response.headers.update(error.headers or {})
@@ -170,7 +170,7 @@ async def _refuse_route(request: HttpRequest, error: Any) -> Response:
 
 
 def _id(encoded: str) -> str:
-    """The id in a URL, where every sign may be written as %…"""
+    """The id in a URL, where every character may be written as %…"""
     try:
         return checked_id(unquote_to_bytes(encoded).decode())
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Requests that arrive within a few milliseconds become one batch, which a thread of its own answers."""
+"""Requests that arrive within a few milliseconds become one batch, which a separate thread answers."""
 
 import asyncio
 import time
@@ -94,5 +94,5 @@ class Batcher:
             self._begin()
 
     def close(self) -> None:
-        """Wait for the batch that is at work."""
+        """Wait for the running batch."""
         self.thread.shutdown(wait=True)

@@ -73,7 +73,7 @@ class Calls:
         return x, torch.zeros(tasks, points, int(self.learner.model.outputs), dtype=self.dtype)  # type: ignore[arg-type]
 
     def warm(self) -> None:
-        """Compile the calls that a service meets first."""
+        """Compile the calls that a service sees first."""
         for tasks, points in COMPILED_AT_ONCE:
             for what in self.count:
                 self._ask((what, tasks, points))
@@ -127,7 +127,7 @@ class Calls:
         return lambda x, y, mask, start: learner.adapt(x, y, mask, start=Adapted.of({CONTEXT: start}))
 
     def _ask(self, key: tuple[str, int, int]) -> None:
-        """Have the call compiled, some time."""
+        """Schedule the call for compilation."""
         if self.compiles and key not in self.asked:
             self.asked.add(key)
             self.compiler.submit(self._compile, key)
@@ -183,7 +183,7 @@ def _required(y: np.ndarray | None) -> np.ndarray:
 
 
 def _be_nice() -> None:
-    """Requests come first, where the system knows of priorities of threads."""
+    """Give requests priority, where the system has thread priorities."""
     if hasattr(os, "setpriority"):
         own = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, own, max(NICENESS, os.getpriority(os.PRIO_PROCESS, own)))

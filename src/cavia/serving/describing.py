@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes, as JSON Schema. It is the same for every model, and tells nothing of one."""
+"""The OpenAPI description of the routes, as JSON Schema. It is the same for every model and reveals nothing of it."""
 
 from typing import Any
 

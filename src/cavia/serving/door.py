@@ -1,4 +1,4 @@
-"""What stands before every route: who asks, how long it took, and refusals as one line of JSON."""
+"""What happens before every route: access, timing, and refusals as one line of JSON."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What one request may be, and how a request is refused."""
+"""Limits of one request, and refusals."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one request, but for `waiting`.
+    """Per request, except `waiting`.
 
     body:    bytes.
     tasks:   tasks.

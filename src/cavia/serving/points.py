@@ -20,7 +20,7 @@ class Task(NamedTuple):
 
 
 class Served(Protocol):
-    """What turns the JSON of requests into tasks, and what the network says of them into JSON."""
+    """Turns the JSON of requests into tasks, and the network's outputs into JSON."""
 
     learner: Learner
     inputs: int

@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class RowModel:
-    """A model by `cavia fit`. What columns mean is decided where the commands decide it."""
+    """A model by `cavia fit`. Columns are decoded by the same code as for the commands."""
 
     def __init__(self, model: TableModel):
         self.model, self.learner, self.encoding = model, model.learner, model.encoding

@@ -1,4 +1,4 @@
-"""What a batch of requests gets: contexts that are adapted and stored together, predictions that are made together."""
+"""Answers a batch of requests: contexts are adapted and stored together, predictions are made together."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ class Service:
         self.numbered = bool(first) and isinstance(first[0], int)
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
-        """A reply to each. Nothing is said to be stored that is not; one request's faults are its own."""
+        """A reply to each. A context is acknowledged only once it is stored; a bad request affects only itself."""
         for request in requests:
             self._alone([request], self._read)
         waiting = [request for request in requests if request.reply is None]
@@ -97,7 +97,7 @@ class Service:
         return [{"id": str(one), "distance": distance} for one, distance in store.nearest([self._id(id)], k)[0]]
 
     def _read(self, requests: Sequence[Request]) -> None:
-        """From JSON to tasks."""
+        """Convert JSON to tasks."""
         for request in (one for one in requests if one.what != "delete"):
             try:
                 body = parse_object(request.body.decode(), "the body", constants=True, finite=False)
@@ -113,7 +113,7 @@ class Service:
             request.tasks, request.asked = read(body, self.limits)
 
     def _together(self, requests: Sequence[Request], act: Callable[[Sequence[Request]], None]) -> None:
-        """All at once; if that fails, each alone, so that only those at fault are refused."""
+        """All at once; if that fails, one by one, so that only the faulty ones are refused."""
         try:
             if requests:
                 act(requests)
@@ -217,7 +217,7 @@ class Service:
             raise Refused(503, error) from error
 
     def _id(self, id: str) -> Id:
-        """As the store has it: ids of a store that was filled with numbers are numbers."""
+        """The id in the store's type: a store filled with numbers has numbers as ids."""
         checked_id(id)
         if not self.numbered:
             return id

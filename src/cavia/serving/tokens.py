@@ -45,7 +45,7 @@ def read_token(path: Path) -> str:
 
 
 class Gate:
-    """Who is let in.
+    """Decides who has access.
 
     token: what `Authorization: Bearer …` must say; None: everybody who reaches us by a loopback name. Pages in a
            browser on this machine could else make a name of their own point here, and ask in the user's place.

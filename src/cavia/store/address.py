@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Errors never quote the URL: a misplaced sign may make libpq take the password for a host."""
+        """Errors never quote the URL: a misplaced character may make libpq take the password for a host."""
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict
 

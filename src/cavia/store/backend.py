@@ -1,4 +1,4 @@
-"""What a store needs of the database behind it: transactions of a few operations, and none open during a fork."""
+"""What a store needs from its database: transactions of a few operations, and none open during a fork."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ BLOCK = 8192  # contexts in memory at a time, where a call goes through all of t
 
 
 class Transaction(ABC):
-    """What can be asked of one moment of a store, and changed if it was begun for writing.
+    """Operations on one snapshot of a store; writes if it was begun for writing.
 
     Every row has a number: a whole-number id is its own, strings are numbered in the order in which they were put.
     """
@@ -28,11 +28,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """What is said of the store: `version`, and once something was put `kind`, `dtype` and `size`."""
+        """The store's metadata: `version`, and after the first `put` also `kind`, `dtype` and `size`."""
 
     @abstractmethod
     def note(self, about: dict[str, Any]) -> None:
-        """Say this of the store, unless something is said under the name already."""
+        """Set this metadata, unless the name is set already."""
 
     @abstractmethod
     def make_table(self, layout: Layout) -> None:
@@ -40,7 +40,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def put(self, layout: Layout, rows: Iterable[Row], contexts: Tensor) -> None:
-        """Write rows in place of those that their ids had. contexts: theirs, [T, C]."""
+        """Write rows, replacing those of the same ids. contexts: theirs, [T, C]."""
 
     @abstractmethod
     def rows(self, key: Literal["id", "number"], values: Sequence[Any]) -> list[Row]:
@@ -52,7 +52,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def after(self, first: int, count: int) -> list[tuple[int, Any, Any, Any]]:
-        """So many rows from that number on: the number of each, then id, context and checksum."""
+        """This many rows, starting at that number: number, id, context and checksum of each."""
 
     @abstractmethod
     def delete(self, rows: Sequence[tuple[Any, int]]) -> int:
@@ -97,11 +97,11 @@ class Backend(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction whose changes are kept, all of them and for good, if the block ends without an error."""
+        """A transaction whose changes are committed durably if the block ends without an error."""
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Give up the connection; the next transaction makes a new one."""
+        """Drop the connection; the next transaction makes a new one."""
 
     def stamp(self) -> object:
         """What differs whenever the store may have changed, asked inside `reading`; None if this cannot be told."""
@@ -114,7 +114,7 @@ class Backend(ABC):
             _OPEN.discard(self)
 
     def opened(self) -> None:
-        """From now on the connection is given up before a fork."""
+        """From now on, drop the connection before a fork."""
         _OPEN.add(self)
 
     def require_open(self) -> None:

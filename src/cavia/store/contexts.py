@@ -215,7 +215,7 @@ class ContextStore:
         return version
 
     def _find_rows(self, transaction: Transaction) -> Rows | None:
-        """None as long as nothing was put, by whichever process."""
+        """None until some process has put something."""
         if self._rows is None or not self._rows.summed:  # another process may put, or add checksums
             self._rows = Rows.of(transaction.about(), self.path, transaction.summed)
         return self._rows
@@ -242,7 +242,7 @@ class ContextStore:
         return rows.contexts([by_id[one] for one in ids]) if rows else torch.empty(0, 0)
 
     def _numbers(self, transaction: Transaction, ids: list[Any]) -> dict[Any, int]:
-        """id → the number of its row; an error if one of the ids is not there."""
+        """id → the number of its row; an error if an id is missing."""
         numbers = dict(transaction.numbers(ids)) if self._asked_rows(transaction, ids) else {}
         self._require_all(ids, numbers)
         return numbers

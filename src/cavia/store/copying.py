@@ -9,7 +9,7 @@ from cavia.store.contexts import ContextStore
 
 
 def copy_store(source: str | PathLike[str], target: str | PathLike[str]) -> tuple[int, str]:
-    """Put everything that is in one store into another, made if it is not there; how many contexts, and into what.
+    """Copy everything from one store to another, created if missing; returns the number of contexts and the target.
 
     It goes batch by batch, a transaction each. Ids that only the other has stay. Stopped midway, it can be done again.
     """

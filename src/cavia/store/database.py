@@ -1,4 +1,4 @@
-"""One SQLite file: durable transactions, errors of one line, and connections that survive a fork."""
+"""One SQLite file: durable transactions, one-line errors, and connections that survive a fork."""
 
 import os
 import sqlite3
@@ -118,7 +118,7 @@ class Database(Backend):
         return connection
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """False if the file is empty; an error if it is somebody else's or of a later format."""
+        """False if the file is empty; an error if it is another program's or of a later format."""
         application, form, tables = (
             connection.execute(query).fetchone()[0]
             for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -178,7 +178,7 @@ class Database(Backend):
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary error code; its higher bits tell variants apart."""
+    """SQLite's primary error code; the higher bits are variants."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

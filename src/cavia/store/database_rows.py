@@ -88,7 +88,7 @@ class FileTransaction(Transaction):
 
 
 def set_format(connection: sqlite3.Connection, form: int) -> None:
-    """Say which format the file has; part of the transaction."""
+    """Set the file's format; part of the transaction."""
     connection.execute(f"PRAGMA user_version = {form}")
 
 

@@ -1,4 +1,4 @@
-"""Contexts as a Parquet file, for whatever reads tables."""
+"""Contexts as a Parquet file, for other programs."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -99,7 +99,7 @@ class Server(Backend):
         return connection
 
     def _give_up(self, connection: "psycopg.Connection[Any]") -> None:
-        """Take the transaction back, after whatever went wrong in it."""
+        """Roll the transaction back after an error."""
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
@@ -128,7 +128,7 @@ class Server(Backend):
             raise
 
     def _exists(self, connection: "psycopg.Connection[Any]") -> bool:
-        """False if there is no such table; an error if it is somebody else's or of a later format."""
+        """False if there is no such table; an error if it is another program's or of a later format."""
         row = connection.execute("SELECT to_regclass(%s)", [self.about.as_string(connection)]).fetchone()
         if row == (None,):
             return False

@@ -17,7 +17,7 @@ FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
 
 
 class Rows(NamedTuple):
-    """What the rows of a store hold, and how they are told from damaged ones.
+    """The content of a store's rows, and how damage is detected.
 
     version: of the learner. It is part of every checksum, as are the type and the size of contexts.
     where:   the store, for messages.
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, about: dict[str, Any], where: Path | str, summed: bool) -> "Rows | None":
-        """From what is said of the store; None as long as nothing was put."""
+        """From the store's metadata; None until something was put."""
         if "kind" not in about:
             return None
         kind, dtype, size = about["kind"], about.get("dtype"), about.get("size")

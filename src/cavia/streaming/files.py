@@ -39,7 +39,7 @@ class Part:
 
 
 def data_files(data: str) -> list[str]:
-    """The Parquet files below a folder or an address, or the one file that it is, in the order of their names."""
+    """The Parquet files below a folder or an address, or a single file, in the order of their names."""
     if "://" in data:
         system, path = _remote(data)
         paths = [path] if path.endswith(ENDINGS) else sorted(system.find(path))

@@ -1,5 +1,7 @@
-"""What is done with each part of a data set: contexts into a store, or predictions into a file. Doing it twice is as
-doing it once."""
+"""What is done with each part of a data set: contexts into a store, or predictions into a file.
+
+Doing a part twice has the same effect as doing it once.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from cavia.streaming.models import Known, Streamed, open_model
 
 
 class Done(NamedTuple):
-    """How much was done: tasks adapted to or predicted, their rows, and those left out for want of a target."""
+    """How much was done: tasks adapted to or predicted, their rows, and rows left out because they have no target."""
 
     tasks: int = 0
     rows: int = 0

@@ -40,7 +40,7 @@ class Streamed(ABC):
 
     @abstractmethod
     def adapt(self, table: Any, steps: int | None) -> tuple[list[Any], Adapted, int]:
-        """The tasks of a pyarrow table: names, what adapted, rows left out for want of a target."""
+        """The tasks of a pyarrow table: names, what adapted, rows left out because they have no target."""
 
     @abstractmethod
     def predict(self, table: Any, contexts: "Known", unknown: str, interval: float | None = None) -> Any:
@@ -125,7 +125,7 @@ class StreamedLists(Streamed):
 
 
 class Known:
-    """The contexts of a store, for those who ask for many at a time."""
+    """The contexts of a store, read many at a time."""
 
     def __init__(self, store: ContextStore):
         self.store = store

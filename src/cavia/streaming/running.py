@@ -18,7 +18,7 @@ EVERY = 10.0  # seconds between lines
 
 
 class Progress:
-    """Says every few seconds how far a job is."""
+    """Reports a job's progress every few seconds."""
 
     def __init__(self, parts: int):
         self.parts, self.finished, self.done = parts, 0, Done()
@@ -96,7 +96,7 @@ def _result(ray: Any, reference: Any) -> Done:
 
 
 def _on_node(given: tuple[Job, dict[str, str], str], part: Part) -> Done | CaviaError:
-    """Do one part; what is wrong is returned."""
+    """Do one part; returns the error if it fails."""
     import torch
 
     job, theirs, word = given

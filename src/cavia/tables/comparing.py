@@ -1,4 +1,4 @@
-"""`cavia fit --compare`: what else one would do, for the same unseen tasks and the same known rows of each."""
+"""`cavia fit --compare`: alternative methods on the same unseen tasks and the same known rows of each."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""scikit-learn's base classes, or stand-ins that say what is missing: `from cavia import *` does without them."""
+"""scikit-learn's base classes, or stand-ins that name the missing package: `from cavia import *` works without them."""
 
 from typing import Any
 

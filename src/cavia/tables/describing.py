@@ -1,4 +1,4 @@
-"""How a table was read, in words: a line for each column."""
+"""Describes how a table was read: one line for each column."""
 
 import numpy as np
 

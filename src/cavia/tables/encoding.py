@@ -122,7 +122,7 @@ class Encoding:
 def fit_encoding(
     table: Table, task: str, target: Any, inputs: Any = None, settled: Mapping[str, str] | None = None, rows: Any = None
 ) -> Encoding:
-    """The encoding that the training rows call for; types are decided by all rows.
+    """The encoding fitted to the training rows; all rows decide the types.
 
     target:  the column to predict, or a list of columns.
     inputs:  the columns that the network sees, by default all but task and targets.
@@ -157,7 +157,7 @@ def fit_encoding(
 
 
 def _decide_target(table: Table, name: str) -> str:
-    """As for an input, but that 0 and 1 are two classes."""
+    """As for an input, except that 0 and 1 are two classes."""
     kind = decide(table, name)
     return CATEGORY if kind == NUMBER and is_two_valued(table, name) else kind
 

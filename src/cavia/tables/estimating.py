@@ -1,4 +1,4 @@
-"""What estimators in scikit-learn's conventions share: fit, adapt, update, save and load, with data frames."""
+"""What the scikit-learn estimators share: fit, adapt, update, save and load, with data frames."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -171,7 +171,7 @@ class ContextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return self
 
     def _outputs(self, table: Table, contexts: Contexts) -> torch.Tensor:
-        """What the network says of each row, [rows, outputs]."""
+        """The network's output for each row, [rows, outputs]."""
         return self.model_.outputs(table, contexts, self.unknown)[0]
 
     def _fitted_table(self, X: Any) -> Table:

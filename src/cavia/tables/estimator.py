@@ -1,4 +1,4 @@
-"""CAVIA in scikit-learn's conventions: what `cavia fit`, `adapt` and `predict` do with files, with data frames."""
+"""CAVIA with scikit-learn's interface: `cavia fit`, `adapt` and `predict`, for data frames."""
 
 from typing import Any, Self
 

@@ -70,7 +70,7 @@ def stored(model: TableModel, path: str | PathLike[str]) -> KnownTasks:
 
 
 def classes_of(values: np.ndarray) -> np.ndarray:
-    """The classes of y [rows], sorted; missing ones are none."""
+    """The classes of y [rows], sorted; missing values are not a class."""
     present = [value for value in values.tolist() if isinstance(value, str) or not is_missing(value)]
     try:
         classes = np.array(sorted(set(present)))

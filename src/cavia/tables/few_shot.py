@@ -1,4 +1,4 @@
-"""How well an estimator predicts groups that it never saw, from a few known rows of each."""
+"""How well an estimator predicts unseen groups from a few known rows of each."""
 
 from typing import Any
 

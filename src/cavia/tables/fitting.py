@@ -1,4 +1,4 @@
-"""`cavia fit`: a network for a table, trained on its tasks, judged on tasks that it never saw."""
+"""`cavia fit`: a network for a table, trained on its tasks, scored on unseen tasks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ COPIES = 10  # of the weights: gradient, moments, best model, checkpoint, and wh
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A trained model for a table with what is known of it."""
+    """A trained model for a table, and how it was trained."""
 
     model: TableModel
     family: Tasks
@@ -50,7 +50,7 @@ class FittedTable:
     evaluations: list[Evaluation]  # one for each target
 
     def summary(self) -> str:
-        """What `cavia fit` prints in the end."""
+        """What `cavia fit` prints at the end."""
         encoding, family = self.model.encoding, self.family
         counts = ", ".join(f"{len(family.splits[split])} {split}" for split in SPLITS)
         left_out = f"; {len(family.dropped)} too small, left out" if family.dropped else ""
@@ -75,7 +75,7 @@ class FittedTable:
         return scores
 
     def _support(self) -> str:
-        """How many points the test tasks adapt on: a small one keeps a point to be judged by."""
+        """How many points the test tasks adapt on: a small task keeps one point to score."""
         used = (self.family.sizes[self.family.members["test"]] - 1).clamp(max=self.family.support)
         least, most = int(used.min()), int(used.max())
         return f"{most} points" if least == most else f"{least} to {most} points"
@@ -174,7 +174,7 @@ def _learner(
 
 @torch.no_grad()
 def _shrink(learner: Posterior, start: dict[str, Tensor], family: Tasks, seed: int) -> None:
-    """Go back towards the start as far as the validation tasks say: with few tasks a network soon learns too much."""
+    """Move back towards the start as far as the validation tasks suggest: with few tasks a network soon overfits."""
     end = {name: value.clone() for name, value in learner.state_dict().items()}
 
     def go(share: float) -> None:

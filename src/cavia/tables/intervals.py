@@ -35,7 +35,7 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True)
 class Intervals:
-    """How far held-out rows were from their predictions.
+    """The distances of held-out rows from their predictions.
 
     scores: for each target, rising: that of place i of m is what a share i / (m + 1) of the rows are within.
     rows:   held-out rows.

@@ -33,7 +33,7 @@ class KnownTasks(dict[str, Tensor]):
     """Contexts in memory, name → [C]."""
 
     def put(self, names: Sequence[str], adapted: Adapted) -> None:
-        """Keep the contexts of T tasks, in place of those that these names had."""
+        """Keep the contexts of T tasks, replacing those that these names had."""
         self.update(zip(names, adapted.context, strict=True))
 
     def get(self, ids: Iterable[str]) -> Adapted:  # type: ignore[override]  # of several, as in a store
@@ -198,7 +198,7 @@ def load_table_with_extra(path: str | PathLike[str]) -> tuple[TableModel, dict[s
 
 
 def _check_fit(learner: Learner, encoding: Encoding) -> None:
-    """Raise if the network is not one for these columns."""
+    """Raise if the network does not fit these columns."""
     for name, has, wanted in (
         ("inputs", getattr(learner.model, "inputs", None), encoding.width),
         ("outputs", getattr(learner.model, "outputs", None), encoding.outputs),

@@ -19,7 +19,7 @@ SCALE = 1e-9  # of the precision within a context: distances between contexts ar
 
 
 class Posterior(Learner):
-    """φ ~ N(0, 1) before a task's rows are seen, and N(mean, precision⁻¹) afterwards: by Gauss and Newton's steps.
+    """φ ~ N(0, 1) before a task's rows are seen, and N(mean, precision⁻¹) afterwards, by Gauss–Newton steps.
 
     For numbers ("mse") one step is exact: φ minimises Σ‖f(x; φ) − y‖²/σ² + ‖φ‖², with σ trained by the outer loop. For
     classes ("cross_entropy") it is Laplace's approximation at the φ that a few steps lead to. A context has the mean,

@@ -35,7 +35,7 @@ def search_table(
     path: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Searched:
-    """Try the defaults and other settings of `train_table`, and say which do best on the validation tasks.
+    """Try the defaults and other settings of `train_table`, and return the best on the validation tasks.
 
     trials: how many settings are tried in all; with a `path`, those that are finished there count, so a search that was
             stopped resumes. The file belongs to one family and seed.
@@ -103,7 +103,7 @@ def _settings(suggested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _storage(optuna: Any, path: Path | None) -> Any:
-    """A journal: each trial is a line that is on the disk when it is done."""
+    """A journal: each finished trial is a line on disk."""
     if path is None:
         return None
     with suppress(OSError):

@@ -26,8 +26,13 @@ def _steepness(share: Tensor) -> Tensor:
     return torch.where(share < 0.5, -1.0, 1.0) * _between(0.02, 0.15, (2 * share) % 1)
 
 
-def _angle(x: Tensor, n: Tensor) -> Tensor:
-    return _between(0.5, 2.0, n[..., 1:2]) * x + _between(0, 2 * math.pi, n[..., 2:3])
+def _wave(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Amplitude, frequency and phase, [T, 1, 1] each."""
+    return (
+        _between(0.1, 5, n[..., :1]),
+        _between(0.5, 2.0, n[..., 1:2]),
+        _between(0, 2 * math.pi, n[..., 2:3]),
+    )
 
 
 def _shift(n: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,7 +40,8 @@ def _shift(n: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sine(x: Tensor, n: Tensor) -> Tensor:
-    return _between(0.1, 5, n[..., :1]) * _angle(x, n).sin()
+    amplitude, frequency, phase = _wave(n)
+    return amplitude * (frequency * x + phase).sin()
 
 
 def _line(x: Tensor, n: Tensor) -> Tensor:
@@ -53,9 +59,11 @@ def _l1(x: Tensor, n: Tensor) -> Tensor:
 
 
 def _sawtooth(x: Tensor, n: Tensor) -> Tensor:
-    return _between(0.1, 5, n[..., :1]) * (2 * (_angle(x, n) / (2 * math.pi) % 1) - 1)
+    amplitude, frequency, phase = _wave(n)
+    return amplitude * (2 * ((frequency * x + phase) / (2 * math.pi) % 1) - 1)
 
 
+WAVES, PARAMETERS = ("sine", "sawtooth"), ("amplitude", "frequency", "phase")
 KINDS: dict[str, Curve] = {
     "sine": _sine,
     "line": _line,
@@ -76,7 +84,8 @@ class Modes(TaskFamily):
     sawtooth:  from −A to A, with the period and phase of a sine
 
     The first four are those of Vuorio et al. (2019), without noise. Learners do not see the kind; the attribute
-    "kind" counts them in the order of `kinds`. Query points are spread as for `Sine`.
+    "kind" counts them in the order of `kinds`. Query points are spread as for `Sine`. A family of nothing but sines and
+    sawtooths has the attributes "amplitude", "frequency" and "phase", too: A, ω and b.
 
     >>> batch = Modes().sample(tasks=25, support=10, query=10, generator=torch.Generator().manual_seed(0))
     >>> batch.support_x.shape, batch.attributes["kind"].shape
@@ -114,4 +123,7 @@ class Modes(TaskFamily):
             x = torch.cat([x[:, :support], spread], 1)
         every = torch.stack([KINDS[name](x, numbers) for name in self.kinds])  # [kinds, T, N, 1]
         y = every[kind, torch.arange(tasks, device=device)]
-        return TaskBatch(x[:, :support], y[:, :support], x[:, support:], y[:, support:], attributes={"kind": kind})
+        known = {"kind": kind}
+        if set(self.kinds) <= set(WAVES):
+            known |= {name: value.flatten() for name, value in zip(PARAMETERS, _wave(numbers), strict=True)}
+        return TaskBatch(x[:, :support], y[:, :support], x[:, support:], y[:, support:], attributes=known)

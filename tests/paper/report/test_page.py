@@ -1,8 +1,10 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cavia.paper.catalogue import CATALOGUE
 from cavia.paper.report.page import write_report
 from tests.paper.report.results import lines, result, scatter, table, write
 
@@ -69,14 +71,54 @@ def test_the_committed_page_is_made_from_the_committed_results(tmp_path):
     assert page == (results / "report.md").read_text(), "run: cavia report results --out results"
 
 
-def test_order_is_the_papers_with_full_before_quick(tmp_path):
-    names = [("zeta", "full"), ("fig4", "full"), ("table2", "full"), ("table1", "quick"), ("table1", "full")]
+def test_order_is_the_catalogues_with_full_before_quick(tmp_path):
+    names = [
+        ("zeta", "full"),
+        ("modes", "quick"),
+        ("dynamics", "full"),
+        ("fig4", "full"),
+        ("table2", "full"),
+        ("table1", "quick"),
+        ("table1", "full"),
+    ]
     for name, budget in names:
         write(tmp_path / f"{name}-{budget}", result(name, budget))
     page = write_report([tmp_path], tmp_path / "out").read_text()
     anchors = re.findall(r'<section id="([^"]+)"', page)
-    assert anchors == ["summary", "table1-full", "table1-quick", "fig4-full", "table2-full", "zeta-full"]
+    of_paper = ["summary", "table1-full", "table1-quick", "fig4-full", "table2-full"]
+    assert anchors == [*of_paper, "beyond", "dynamics-full", "modes-quick", "zeta-full"]
     assert page.count("quick budget: expect worse numbers than the paper") == 1
+    assert page.count("quick budget: expect worse numbers than with --full") == 1
+
+
+@pytest.mark.parametrize(("names", "there"), [(["table1"], {"summary"}), (["dynamics"], {"beyond"})])
+def test_a_part_without_experiments_is_left_out(names, there, tmp_path):
+    for name in names:
+        write(tmp_path / name, result(name))
+    index = write_report([tmp_path], tmp_path / "out")
+    anchors = set(re.findall(r'<section id="([^"]+)"', index.read_text()))
+    assert anchors & {"summary", "beyond"} == there
+    assert ("## Beyond the paper" in index.with_name("report.md").read_text()) == ("beyond" in there)
+
+
+def test_where_an_experiment_stands_is_a_field_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setitem(CATALOGUE, "table1", replace(CATALOGUE["table1"], beyond=True))
+    write(tmp_path, result("table1"))
+    assert '<section id="beyond"' in write_report([tmp_path], tmp_path / "out").read_text()
+
+
+def test_changed_settings_are_named(tmp_path):
+    command = (
+        "cavia run table1 --full --set minutes=11 --set 'methods=CAVIA,CAVIA (first order)' --set many=" + "1," * 40
+    )
+    write(tmp_path, result(budget="own", command=command))
+    index = write_report([tmp_path], tmp_path / "out")
+    for page in (index, index.with_name("report.md")):
+        assert "full, 3 settings changed" in page.read_text()
+        assert "the settings of --full, but for minutes 11, methods CAVIA / CAVIA (first order), many 1 / 1" in (
+            page.read_text()
+        )
+        assert "own" not in re.findall(r"budget: (\w+)", page.read_text())
 
 
 @pytest.mark.slow

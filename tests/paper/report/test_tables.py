@@ -12,6 +12,10 @@ from tests.paper.report.results import estimate, table
     [
         (estimate(0.204, 0.0181), 2, "0.20 ± 0.02"),
         (estimate(59.05), 2, "59.05"),
+        (estimate(0.024, 0.00031), 3, "0.024 ± 0.0003"),  # not ± 0.000
+        (estimate(0.024, 0.0005), 3, "0.024 ± 0.001"),
+        (estimate(0.0, 0.00097), 2, "0.00 ± 0.0010"),
+        (estimate(1.0, 0.0), 2, "1.00"),
         (estimate(1.5e9), 2, "1.5e+09"),
         ({"mean": 7}, 0, "7"),
         (None, 2, "–"),
@@ -43,6 +47,14 @@ def test_markdown_table_has_one_cell_for_each_column():
     assert {line.count("|") for line in lines} == {7}
     assert "| **CAVIA** | ours | – | 0.99 ± 0.05 | 0.21 | 0.19 ± 0.02 |" in lines
     assert "|  | note |  |  | inner_lr 0.01 |  |" in lines
+
+
+def test_numbers_of_others_have_a_line_only_where_there_are_any_and_say_whose_they_are():
+    without = table()
+    without["rows"][0]["cells"] = [{"ours": estimate(0.2), "paper": None}] * 4
+    assert "paper" not in markdown_table(without)
+    assert "95 %" not in markdown_table(without)
+    assert "|  | published | – | 0.84 ± 0.06 |" in markdown_table(table() | {"theirs": "published"})
 
 
 def test_markdown_signs_are_escaped():

@@ -28,8 +28,8 @@ COMMON: dict[str, Any] = {
 EXPERIMENTS = (
     Experiment(
         id="table2",
-        title="Image completion: CAVIA, MAML and CNP",
-        reproduces="Table 2: pixel MSE on CelebA for 10, 100 and 1000 known pixels, random and ordered",
+        title="Image completion: errors",
+        reproduces="Table 2: pixel MSE on CelebA by the number and order of known pixels",
         sets={
             "quick": Table2Settings(**QUICK, test_pictures=100),
             "full": Table2Settings(),
@@ -43,7 +43,7 @@ EXPERIMENTS = (
     Experiment(
         id="fig5",
         title="Image completion: faces",
-        reproduces="Figure 5: completed faces for 10, 100 and 1000 known pixels",
+        reproduces="Figure 5: faces completed from some of their pixels",
         sets={"quick": FacesSettings(**QUICK), "full": FacesSettings(), "tuned": FacesSettings(**TUNED)},
         minutes={"quick": 2, "full": 4800, "tuned": 3500},
         measure=training.faces,

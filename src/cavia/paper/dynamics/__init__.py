@@ -8,7 +8,8 @@ EXPERIMENTS = (
     Experiment(
         id="dynamics",
         title="Dynamical systems: one trajectory of a new system",
-        reproduces="beyond the paper: Lotka–Volterra and glycolysis as in CoDA, errors on training and on new systems",
+        reproduces="error of whole trajectories, of training systems and of new ones, with CoDA's equations",
+        beyond=True,
         sets={
             "quick": DynamicsSettings(systems=("Lotka–Volterra",), iterations=150, every=50, probes=100),
             "full": DynamicsSettings(),

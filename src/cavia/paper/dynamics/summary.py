@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cavia.paper.dynamics.training import CAVIA, KINDS, NEWTON, DynamicsSettings
+from cavia.paper.meaning import meaning
 from cavia.paper.published import DYNAMICS
 from cavia.paper.schema import (
     CellResult,
@@ -12,12 +13,13 @@ from cavia.paper.schema import (
     Curves,
     PortraitPanel,
     Portraits,
+    ResultTable,
     Row,
     Scatter,
     Summary,
     TableCell,
 )
-from cavia.paper.showing import cell, plane, table
+from cavia.paper.showing import cell, plane, several, table
 from cavia.paper.statistics import below, difference, grouped, scores, text
 
 MEASURES = ("in-domain", "adapted")
@@ -30,7 +32,10 @@ Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one fo
 def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
     groups: Groups = grouped(results, lambda one: (one["systems"], one["method"]))
     columns = [(systems, measure) for systems in settings.systems for measure in MEASURES]
-    steps = {NEWTON: f"{settings.newton_steps} steps", CAVIA: f"{settings.gradient_steps} steps, learned rates"}
+    steps = {
+        NEWTON: several(settings.newton_steps, "step"),
+        CAVIA: f"{several(settings.gradient_steps, 'step')}, learned rates",
+    }
     rows: list[Row] = [
         {"label": f"{method}, {steps[method]}", "cells": [_cell(groups, method, *column) for column in columns]}
         for method in settings.methods
@@ -47,7 +52,10 @@ def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
     names = [f"{systems}, {measure}" for systems, measure in columns]
     ours = {systems: groups[systems, NEWTON] for systems in settings.systems if (systems, NEWTON) in groups}
     return {
-        "tables": [table(caption, "MSE × 10⁵", 1, "Systems", names, rows)],
+        "tables": [
+            {**table(caption, "MSE × 10⁵", 1, "Systems", names, rows), "theirs": "published"},
+            *(each for systems in settings.systems for each in _meaning(settings, groups, systems)),
+        ],
         "figures": [figure for systems, group in ours.items() for figure in _figures(systems, group[0])],
         "claims": [*_error_claims(settings, groups), *_context_claims(ours)],
     }
@@ -59,6 +67,11 @@ def _cell(groups: Groups, method: str, systems: str, measure: str) -> TableCell 
         return None
     minutes = sum(one.seconds for one in group) / len(group) / 60
     return cell(scores(group, measure), None, 1, f"{minutes:.1f} CPU minutes a seed", unit=UNIT)
+
+
+def _meaning(settings: DynamicsSettings, groups: Groups, systems: str) -> Iterator[ResultTable]:
+    trained = {method: groups[systems, method] for method in settings.methods if (systems, method) in groups}
+    yield from meaning(trained, f" for {systems}, of {settings.probes} random systems by one trajectory each")
 
 
 def _quoted(known: float | None) -> TableCell | None:
@@ -98,6 +111,10 @@ def _error_claims(settings: DynamicsSettings, groups: Groups) -> Iterator[Claim]
 def _context_claims(ours: dict[str, list[CellResult]]) -> Iterator[Claim]:
     for systems, group in ours.items():
         least = KINDS[systems].told
+        if not all("non-linear" in one.probes for one in group):
+            words = f"{systems}: the context tells the parameters of a new system, and nothing else."
+            yield {"claim": words, "holds": False, "evidence": "some contexts are not finite"}
+            continue
         told = [min(one.probes["non-linear"].values()) for one in group]
         yield {
             "claim": f"{systems}: the context tells the parameters of a new system (R² above {least:g} for each, out "
@@ -144,13 +161,14 @@ def _figures(systems: str, one: CellResult) -> Iterator[Portraits | Curves | Sca
     ]
     yield {
         "name": f"dynamics-{slug}", "kind": "portraits", "x_label": x_label, "y_label": y_label,
-        "caption": f"{systems}: new systems. One trajectory is known of each (dots); another is predicted from its "
-        "initial state, before and after adapting to the first.",
+        "caption": f"{systems}: the same systems in the plane of two states. One trajectory is known (dots); another "
+        "is predicted from its initial state, before and after adapting to the first.",
         "panels": panels,
     }  # fmt: skip
     yield {
         "name": f"dynamics-{slug}-time", "kind": "curves", "x_label": "time", "y_label": x_label,
-        "caption": f"{systems}: the same predictions over time. Known of them is the initial state.",
+        "caption": f"{systems}: trajectories of new systems. Of each its initial state is known (the dot), and another "
+        "trajectory of the same system, which the context adapts to.",
         "panels": [_over_time(panel, first, KINDS[systems].family.dt) for panel in one.probes["portraits"][:3]],
     }  # fmt: skip
     if len(one.probes["context"][0]) == 2:

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from cavia.evaluation.evaluate import evaluate
-from cavia.evaluation.probes import contexts, held_out_r2
+from cavia.evaluation.identifiability import held_out_r2, identifiability
+from cavia.evaluation.probes import contexts
 from cavia.learners.base import Learner
 from cavia.learners.newton import GaussNewton
 from cavia.learners.step_rates import StepwiseCAVIA
@@ -174,20 +174,15 @@ def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dic
     parameters = low + (high - low) * torch.rand(settings.probes, len(low), generator=generator)
     batch = family.of(parameters, 1, 1, generator)
     found = contexts(learner, batch, learner.inner_steps)
-    own = torch.stack([batch.attributes[name] for name in family.names], 1)
+    own = {name: batch.attributes[name] for name in family.names}
     start = dict(batch.support_x)["state"][:, 0, 0]  # of the trajectory that it adapted to
+    told = identifiability(found, own)
     return {
         "context": found.tolist(),
         "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
-        "linear": _named(family, held_out_r2(found, own, linear=True)),
-        "non-linear": _named(family, held_out_r2(found, own, linear=False)),
-        "of context": held_out_r2(own, found, linear=False).tolist(),
-        "start": held_out_r2(found, start, linear=False).tolist(),
+        **told,
+        **({"start": held_out_r2(found, start, linear=False).tolist()} if told else {}),
     }
-
-
-def _named(family: Dynamics, values: Tensor) -> dict[str, float]:
-    return dict(zip(family.names, values.tolist(), strict=True))
 
 
 def _portraits(learner: Learner, family: Dynamics) -> list[dict[str, Any]]:

@@ -15,7 +15,8 @@ EXPERIMENTS = (
     Experiment(
         id="exploration",
         title="Navigation with sparse reward: contexts that are drawn once an episode",
-        reproduces="beyond the paper: return after 0 to 3 updates on MAESN's semicircle, rewarded near the goal only",
+        reproduces="return after 0 to 3 updates with goals on MAESN's semicircle and reward near the goal only",
+        beyond=True,
         sets={"quick": ExplorationSettings(**QUICK), "full": ExplorationSettings()},
         minutes={"quick": 1, "full": 30},
         cells=training.cells,

@@ -38,7 +38,7 @@ class ExplorationSettings(PolicySettings):
     maml_lrs: tuple[float, ...] = (0.1, 0.3)  # of MAML and E-MAML
     sampled_lrs: tuple[float, ...] = (1.5, 3.0)  # of the mean of a context that is drawn
     disk: float = 0.8  # around the goal, with reward
-    iterations: int = 200
+    iterations: int = 120
     horizon: int = 40
     hidden: tuple[int, ...] = (64, 64)
     hvp_every: int = 7

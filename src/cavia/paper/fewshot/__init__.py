@@ -43,7 +43,7 @@ EXPERIMENTS = (
     Experiment(
         id="table3",
         title="Few-shot classification: Mini-ImageNet",
-        reproduces="Table 3: 5-way accuracy on Mini-ImageNet, 1-shot and 5-shot",
+        reproduces="Table 3: few-shot accuracy on Mini-ImageNet",
         sets={
             "quick": FewShotSettings(**QUICK),
             "full": FewShotSettings(),
@@ -58,7 +58,8 @@ EXPERIMENTS = (
     Experiment(
         id="omniglot",
         title="Few-shot classification: Omniglot",
-        reproduces="beyond the paper: 5- and 20-way accuracy on Omniglot, 1-shot and 5-shot",
+        reproduces="few-shot accuracy on Omniglot",
+        beyond=True,
         sets={
             "quick": FewShotSettings(
                 **QUICK | ON_OMNIGLOT | {"iterations": 300, "every": 150}, tasks_per_batch=8, chunk=8
@@ -82,7 +83,8 @@ EXPERIMENTS = (
     Experiment(
         id="omniglot_methods",
         title="Few-shot classification: every method on Omniglot",
-        reproduces="beyond the paper: every system that it names, for the same time",
+        reproduces="few-shot accuracy of every method, after the same time of training",
+        beyond=True,
         sets={
             "quick": FewShotSettings(**EQUAL_TIME | QUICK_METHODS),
             "full": FewShotSettings(**EQUAL_TIME),
@@ -94,8 +96,9 @@ EXPERIMENTS = (
     ),
     Experiment(
         id="embeddings",
-        title="Few-shot classification: LEO and CAVIA on the same embeddings",
-        reproduces="beyond the paper: adaptation on embeddings of Mini-ImageNet that our ProtoNets network learned",
+        title="Few-shot classification: adaptation on the same embeddings",
+        reproduces="few-shot accuracy on embeddings of Mini-ImageNet that our ProtoNets network learned",
+        beyond=True,
         sets={
             "quick": EmbeddingsSettings(
                 iterations=200, network=UNTRAINED, every=100, validation_tasks=20, test_tasks=100

@@ -15,7 +15,8 @@ from cavia.learners.metric import MetricLearner, ProtoNets
 from cavia.learners.saving import load
 from cavia.models.convnet import ConvNet
 from cavia.models.mlp import MLP
-from cavia.paper.experiment import Cell, Data, Settings
+from cavia.paper.experiment import Cell, Data, NotTrained, Settings
+from cavia.paper.fewshot.summary import has_learned
 from cavia.paper.methods import METHODS
 from cavia.paper.schema import CellResult, Claim, Row, Summary
 from cavia.paper.showing import cell, iterations, table
@@ -110,7 +111,7 @@ def _network(settings: EmbeddingsSettings, episodes: Episodes) -> MetricLearner:
             model = ConvNet(0, 16, episodes.size, episodes.channels, context=0)
             return ProtoNets(model, ways=episodes.ways)
     if not Path(settings.network).exists():
-        raise CaviaError(
+        raise NotTrained(
             f"there is no trained network {settings.network}: train it by `cavia run table3 --tuned --set "
             f'methods=ProtoNets --set shots=1`, or name another by --set network=…, or "{UNTRAINED}"'
         )
@@ -152,12 +153,13 @@ def summarise(settings: EmbeddingsSettings, results: list[CellResult]) -> Summar
     ]
     caption = (
         f"Accuracy in percent on {settings.test_tasks} {settings.ways}-way tasks of unseen classes, on embeddings of "
-        f"the pictures by one network ({settings.network}). The notes name the inner rate, the best of those tried."
+        f"the pictures by one network ({settings.network}). Where several inner rates were tried, "
+        "the best on validation tasks is shown; the note names it."
     )
     claims: list[Claim] = []
     for shots in settings.shots:
         ours, theirs = groups.get(("CAVIA", shots)), groups.get(("LEO", shots))
-        if ours and theirs:
+        if ours and theirs and has_learned(settings.ways, scores(ours, "accuracy"), scores(theirs, "accuracy")):
             gap = difference(100 * scores(ours, "accuracy"), 100 * scores(theirs, "accuracy"))
             claims.append({
                 "claim": f"On the same embeddings, {shots}-shot, CAVIA's accuracy is above LEO's.",
@@ -176,5 +178,5 @@ def _best(results: list[CellResult], method: str, shots: int) -> list[CellResult
 def _cell(group: list[CellResult]) -> Any:
     if not group:
         return None
-    note = f"inner rate {group[0]['inner_lr']:g}, {iterations(group)}"
-    return cell(scores(group, "accuracy"), None, 2, note, higher_is_better=True, unit=100)
+    rate = f"inner rate {group[0]['inner_lr']:g}, " if METHODS[group[0]["method"]].has_rate else ""
+    return cell(scores(group, "accuracy"), None, 2, rate + iterations(group), higher_is_better=True, unit=100)

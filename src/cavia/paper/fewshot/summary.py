@@ -136,7 +136,8 @@ def _context_claims(results: list[CellResult]) -> Iterator[Claim]:
         }
 
 
-def _learned(ways: int, *accuracies: Scores) -> bool:
+def has_learned(ways: int, *accuracies: Scores) -> bool:
+    """Whether all of them are far enough above chance to be compared."""
     return all(float(one.mean()) >= 1 / ways + ABOVE_CHANCE for one in accuracies)
 
 
@@ -145,7 +146,7 @@ def _with_maml(accuracies: dict[Kind, Scores]) -> Iterator[Claim]:
     for (method, filters, ways, shots), ours in accuracies.items():
         theirs = accuracies.get(("MAML", filters, ways, shots))
         is_smallest = filters == min(kind[1] for kind in accuracies)
-        if method != "CAVIA" or theirs is None or not is_smallest or not _learned(ways, ours, theirs):
+        if method != "CAVIA" or theirs is None or not is_smallest or not has_learned(ways, ours, theirs):
             continue
         a, b = estimate(100 * ours), estimate(100 * theirs)
         meet = abs(a["mean"] - b["mean"]) <= (a.get("interval") or 0) + (b.get("interval") or 0)
@@ -162,7 +163,7 @@ def _width(accuracies: dict[Kind, Scores]) -> Iterator[Claim]:
     tasks = dict.fromkeys((kind[2], kind[3]) for kind in accuracies)
     for (method, gains), (ways, shots) in product((("CAVIA", True), ("MAML", False)), tasks):
         kinds = sorted(kind for kind in accuracies if (kind[0], *kind[2:]) == (method, ways, shots))
-        if len(kinds) < 2 or not _learned(ways, *(accuracies[kind] for kind in kinds)):
+        if len(kinds) < 2 or not has_learned(ways, *(accuracies[kind] for kind in kinds)):
             continue
         gain = difference(100 * accuracies[kinds[-1]], 100 * accuracies[kinds[0]])
         means = (f"{kind[1]}: {100 * accuracies[kind].mean():.2f}" for kind in kinds)

@@ -8,7 +8,8 @@ EXPERIMENTS = (
     Experiment(
         id="modes",
         title="Regression with many modes: CAVIA, MAML and both",
-        reproduces="beyond the paper: MSE on sines, lines, quadratics, ℓ1 curves and sawtooths after 1, 2 and 5 steps",
+        reproduces="error on a mixture of sines, lines, quadratics, ℓ1 curves and sawtooths",
+        beyond=True,
         sets={
             "quick": ModesSettings(iterations=2000, inner_steps=(1,), cavia_lrs=(1.0,), maml_lrs=(0.01,)),
             "full": ModesSettings(),

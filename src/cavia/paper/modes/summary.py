@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from cavia.paper.meaning import meaning
 from cavia.paper.modes.training import BOTH, CAVIA, MAML, ModesSettings
-from cavia.paper.schema import CellResult, Claim, Row, Summary
-from cavia.paper.showing import cell, curve, lines, table
+from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Lines, ResultTable, Row, Summary
+from cavia.paper.showing import cell, curve, lines, several, table
 from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
 from cavia.tasks.modes import Modes
 
@@ -24,21 +25,52 @@ def summary(settings: ModesSettings, results: list[CellResult]) -> Summary:
         {"label": method, "cells": [_cell(chosen[method, steps]) for steps in settings.inner_steps]}
         for method in settings.methods
     ]
-    caption = (
-        f"Test MSE after as many gradient steps as in training, on {settings.support} known points. Rates are the "
-        "ones that validate best, of as many for each method."
+    columns = [several(steps, "step") for steps in settings.inner_steps]
+    caption = f"Test MSE after as many gradient steps as in training, on {settings.support} known points. " + (
+        "The notes name the rates, of those tried the ones that validate best." if _tuned(settings) else ""
     )
-    columns = [f"{steps} step{'s' * (steps > 1)}" for steps in settings.inner_steps]
-    series = [
-        curve(method, settings.inner_steps, [_estimate(chosen[method, steps]) for steps in settings.inner_steps])
-        for method in settings.methods
-    ]
-    figure = lines("modes", "The same as a figure.", ("gradient steps", "MSE"), series, y_scale="log")
+    most = max(settings.inner_steps)
+    with_context = {method: chosen[method, most] for method in (CAVIA, BOTH) if chosen.get((method, most))}
     return {
-        "tables": [table(caption, "MSE", 3, "Inner steps", columns, rows), *_by_kind(settings, chosen)],
-        "figures": [figure],
+        "tables": [
+            table(caption.strip(), "MSE", 3, "Inner steps", columns, rows),
+            _by_kind(settings, chosen),
+            *meaning(with_context, f" on sines, after {several(most, 'step')}"),
+        ],
+        "figures": [*_curves(settings, chosen), *_lines(settings, chosen)],
         "claims": [*_claims(settings, chosen)],
     }
+
+
+def _tuned(settings: ModesSettings) -> bool:
+    return len(settings.cavia_lrs) > 1 or len(settings.maml_lrs) > 1
+
+
+def _curves(settings: ModesSettings, chosen: Chosen) -> Iterator[Curves]:
+    """A test task of each kind, as the method that validates best fits it after the most steps."""
+    most = max(settings.inner_steps)
+    one = next(iter(best(chosen[method, most] for method in settings.methods if chosen[method, most])), None)
+    panels: list[CurvePanel] = [
+        panel for panel in (one.probes.get("curves", []) if one else []) if None not in panel["before"] + panel["after"]
+    ]
+    if one and panels:
+        caption = (
+            f"An unseen curve of each kind, fitted by {one['method']}: {settings.support} known points, and the "
+            f"prediction before and after {several(most, 'gradient step')}."
+        )
+        yield {
+            "name": "modes-curves", "caption": caption, "kind": "curves", "x_label": "x", "y_label": "y",
+            "panels": panels,
+        }  # fmt: skip
+
+
+def _lines(settings: ModesSettings, chosen: Chosen) -> Iterator[Lines]:
+    """The errors over numbers of steps, if there are several."""
+    steps = settings.inner_steps
+    if len(steps) > 1:
+        series = [curve(method, steps, [_estimate(chosen[method, n]) for n in steps]) for method in settings.methods]
+        words = "Test MSE by the number of gradient steps, as many in training as in testing."
+        yield lines("modes", words, ("gradient steps", "MSE"), series, y_scale="log")
 
 
 def _cell(group: list[CellResult]) -> Any:
@@ -53,7 +85,7 @@ def _estimate(group: list[CellResult]) -> Any:
     return finite(estimate(scores(group, "mse"))) if group else None
 
 
-def _by_kind(settings: ModesSettings, chosen: Chosen) -> Iterator[Any]:
+def _by_kind(settings: ModesSettings, chosen: Chosen) -> ResultTable:
     """The error on each kind of curve, with the most steps."""
     kinds, steps = Modes().kinds, max(settings.inner_steps)
     rows: list[Row] = []
@@ -63,7 +95,8 @@ def _by_kind(settings: ModesSettings, chosen: Chosen) -> Iterator[Any]:
         means = [sum(v) / len(v) if v and None not in v else None for v in found.values()]
         cells: Any = [{"ours": None if m is None else {"mean": m, "interval": None}, "paper": None} for m in means]
         rows.append({"label": method, "cells": cells})
-    yield table(f"Test MSE on each kind of curve after {steps} steps.", "MSE", 3, "Kind", list(kinds), rows)
+    caption = f"Test MSE on each kind of curve after {several(steps, 'step')}, mean over seeds."
+    return table(caption, "MSE", 3, "Kind", list(kinds), rows)
 
 
 def _claims(settings: ModesSettings, chosen: Chosen) -> Iterator[Claim]:
@@ -77,5 +110,6 @@ def _claims(settings: ModesSettings, chosen: Chosen) -> Iterator[Claim]:
             yield {
                 "claim": f"With many modes, {BOTH} is ahead of {rival}: its error is below at every number of steps.",
                 "holds": len(gaps) == len(settings.inner_steps) and all(map(below, gaps.values())),
-                "evidence": f"{BOTH} − {rival}: " + ", ".join(f"{n}: {text(gap, 3)}" for n, gap in gaps.items()),
+                "evidence": f"{BOTH} − {rival}: "
+                + ", ".join(f"{several(n, 'step')}: {text(gap, 3)}" for n, gap in gaps.items()),
             }

@@ -1,18 +1,22 @@
 """What the experiment with many modes trains and measures."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
-from cavia.evaluation.evaluate import evaluate
+from cavia.evaluation.evaluate import device_of, evaluate
+from cavia.evaluation.identifiability import identifiability
+from cavia.evaluation.probes import contexts
 from cavia.learners.base import Learner
 from cavia.models.mlp import MLP
+from cavia.paper.curves import fitted_curves
 from cavia.paper.experiment import Cell, Data, Settings
 from cavia.paper.methods import METHODS
-from cavia.tasks.batch import seeded_generator
-from cavia.tasks.modes import Modes
+from cavia.tasks.batch import TaskBatch, seeded_generator
+from cavia.tasks.modes import PARAMETERS, Modes
 
 CAVIA, MAML, BOTH = "CAVIA", "MAML", "CAVIA + MAML"
 
@@ -39,6 +43,7 @@ class ModesSettings(Settings):
     validation_query: int = 100
     test_tasks: int = 2000
     test_points: int = 100
+    probes: int = 500  # sines whose parameters are to be told from the context
 
 
 def cells(settings: ModesSettings, seeds: int) -> list[Cell]:
@@ -76,10 +81,33 @@ def errors(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell)
     """MSE on test tasks after 0 … inner_steps steps, and of each kind of curve after the last."""
     sizes = (settings.test_tasks, settings.support, settings.test_points)
     found = evaluate(learner, family, *sizes, learner.inner_steps, chunk=500)
-    kind = family.sample(*sizes, seeded_generator(0, "test"), "test").attributes["kind"]  # of the same tasks
+    batch = family.sample(*sizes, seeded_generator(0, "test"), "test")  # the same tasks
+    kind = batch.attributes["kind"]
     last = found.scores[-1]
     of_kinds = {name: last[kind == number].mean().item() for number, name in enumerate(family.kinds)}
-    return {"scores": {"mse": found.scores.tolist()}, "probes": {"of kinds": _finite(of_kinds)}}
+    curves = _curves(learner, family, batch)
+    probes = {"of kinds": _finite(of_kinds), "curves": curves, **_told(learner, family, settings, cell)}
+    return {"scores": {"mse": found.scores.tolist()}, "probes": probes}
+
+
+def _curves(learner: Learner, family: Modes, batch: TaskBatch) -> list[dict[str, Any]]:
+    """The first test task of each kind, and how it is fitted."""
+    kind, shown = batch.attributes["kind"], []
+    for number in kind.unique().tolist():
+        first = int((kind == number).nonzero()[0])
+        one = batch.part(first, first + 1).to(device_of(learner))
+        shown.append({"title": family.kinds[number], **fitted_curves(learner, one, learner.inner_steps)[0]})
+    return shown
+
+
+def _told(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
+    """What the contexts of sines tell of their parameters, for methods that have a context."""
+    if not METHODS[cell["method"]].context:
+        return {}
+    generator = seeded_generator(0, "identifiability")
+    batch = replace(family, kinds=("sine",)).sample(settings.probes, settings.support, 1, generator, "test")
+    found = contexts(learner, batch.to(device_of(learner)), learner.inner_steps)
+    return identifiability(found.cpu(), {name: batch.attributes[name] for name in PARAMETERS}, {"phase": 2 * math.pi})
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -5,13 +5,14 @@ from html import escape
 from importlib.resources import files
 
 from cavia.evaluation.verdict import MEANING
-from cavia.paper.report.sections import PAGE_TITLE, PAPER, Drawing, Section
-from cavia.paper.report.tables import NOTHING, number, reading_key
+from cavia.paper.report.sections import ABOUT_BEYOND, BEYOND, PAGE_TITLE, PAPER, Drawing, Section, parts
+from cavia.paper.report.tables import NOTHING, THEIRS, number, reading_key
 from cavia.paper.schema import Claim, ResultTable, Row, TableCell
 
 
 def html_page(sections: Sequence[Section]) -> str:
-    """The whole page: summary, contents, and a section for each experiment."""
+    """The whole page: contents, a summary and a section for each experiment; those beyond the paper come last."""
+    of_paper, beyond = parts(sections)
     style = files("cavia.paper.report").joinpath("page.css").read_text(encoding="utf-8")
     title = escape(PAGE_TITLE)
     return f"""<!DOCTYPE html>
@@ -29,61 +30,82 @@ def html_page(sections: Sequence[Section]) -> str:
 <h1>{title}</h1>
 <p class="paper">{escape(PAPER)}</p>
 </header>
-{_contents(sections)}
+{_contents(of_paper, beyond)}
 <main>
-{_summary(sections)}
-{_joined(map(_section, sections))}
+{_joined([*_paper_part(of_paper), *_beyond_part(beyond)])}
 </main>
 </body>
 </html>
 """
 
 
-def _contents(sections: Sequence[Section]) -> str:
+def _contents(of_paper: Sequence[Section], beyond: Sequence[Section]) -> str:
+    further = f'\n<h2><a href="#beyond">{BEYOND}</a></h2>\n{_links(beyond)}' if beyond else ""
+    return f'<nav aria-label="Contents">\n<h2>Contents</h2>\n{_links(of_paper)}{further}\n</nav>'
+
+
+def _links(sections: Sequence[Section]) -> str:
     links = _joined(
         f'<li><a href="#{section.anchor}">{escape(section.result["title"])}'
-        f" <small>{escape(section.result['experiment'])}, {section.result['budget']}</small></a></li>"
+        f" <small>{escape(section.result['experiment'])}, {escape(section.budget)}</small></a></li>"
         for section in sections
     )
-    return f'<nav aria-label="Contents">\n<h2>Contents</h2>\n<ol>\n{links}\n</ol>\n</nav>'
+    return f"<ol>\n{links}\n</ol>"
 
 
-def _summary(sections: Sequence[Section]) -> str:
-    rows = _joined(map(_summary_row, sections))
-    verdicts = _joined(
-        f'<span><span class="badge {verdict}">{verdict}</span> {escape(meaning)}</span>'
-        for verdict, meaning in MEANING.items()
-    )
-    return f"""<section id="summary">
-<h2>Summary</h2>
-<div class="wide"><table class="summary">
-<thead><tr><th>Experiment</th><th>Reproduces</th><th>Budget</th><th>Cells</th><th>Claims</th></tr></thead>
+def _paper_part(sections: Sequence[Section]) -> Iterator[str]:
+    """The summary of what is of the paper, and the experiments."""
+    if sections:
+        verdicts = _joined(
+            f'<span><span class="badge {verdict}">{verdict}</span> {escape(meaning)}</span>'
+            for verdict, meaning in MEANING.items()
+        )
+        key = f'<p class="key">{verdicts}</p>'
+        yield f'<section id="summary">\n<h2>Summary</h2>\n{_summary(sections, "Reproduces")}\n{key}\n</section>'
+    yield from map(_section, sections)
+
+
+def _beyond_part(sections: Sequence[Section]) -> Iterator[str]:
+    """The same of what is beyond the paper."""
+    if sections:
+        about = f'<p class="about">{escape(ABOUT_BEYOND)}</p>'
+        yield (
+            f'<section id="beyond" class="part">\n<h2>{BEYOND}</h2>\n{about}\n{_summary(sections, "Shows")}\n</section>'
+        )
+    yield from map(_section, sections)
+
+
+def _summary(sections: Sequence[Section], what: str) -> str:
+    """A line for each experiment. what: the heading of what it is about; verdicts only where there are any."""
+    judged = any(section.verdicts for section in sections)
+    headings = ("Experiment", what, "Budget", *(["Cells"] if judged else []), "Claims")
+    rows = _joined(_summary_row(section, judged) for section in sections)
+    return f"""<div class="wide"><table class="summary">
+<thead><tr>{"".join(f"<th>{heading}</th>" for heading in headings)}</tr></thead>
 <tbody>
 {rows}
 </tbody>
-</table></div>
-<p class="key">{verdicts}</p>
-</section>"""
+</table></div>"""
 
 
-def _summary_row(section: Section) -> str:
-    result = section.result
+def _summary_row(section: Section, judged: bool) -> str:
     counts = section.verdicts
     nothing = f'<span class="nothing">{NOTHING}</span>'
     badges = " ".join(
         f'<span class="badge {verdict}">{counts[verdict]} {verdict}</span>' for verdict in MEANING if counts[verdict]
     )
+    verdicts = f'<td class="verdicts">{badges or nothing}</td>' if judged else ""
     return (
-        f'<tr><th><a href="#{section.anchor}">{escape(result["experiment"])}</a></th>'
-        f"<td>{escape(section.reproduces)}</td><td>{_pill(result['budget'])}</td>"
-        f'<td class="verdicts">{badges or nothing}</td><td>{section.claims_in_words or nothing}</td></tr>'
+        f'<tr><th><a href="#{section.anchor}">{escape(section.result["experiment"])}</a></th>'
+        f"<td>{escape(section.reproduces)}</td><td>{_pill(section)}</td>"
+        f"{verdicts}<td>{section.claims_in_words or nothing}</td></tr>"
     )
 
 
 def _section(section: Section) -> str:
     result = section.result
     parts = [
-        f"<h2>{escape(result['title'])} {_pill(result['budget'], ' budget')}</h2>",
+        f"<h2>{escape(result['title'])} {_pill(section, 'budget: ')}</h2>",
         f'<p class="reproduces"><code>{escape(result["experiment"])}</code> {escape(section.reproduces)}</p>',
         *_body(section),
     ]
@@ -109,14 +131,14 @@ def _body(section: Section) -> Iterator[str]:
     )
 
 
-def _pill(budget: str, noun: str = "") -> str:
-    return f'<span class="budget {budget}">{budget}{noun}</span>'
+def _pill(section: Section, before: str = "") -> str:
+    return f'<span class="budget {section.result["budget"]}">{before}{escape(section.budget)}</span>'
 
 
 def _table(table: ResultTable) -> str:
     """The table with its caption and the way to read it; it scrolls sideways where the window is narrow."""
     columns = "".join(f'<th scope="col">{escape(column)}</th>' for column in table["columns"])
-    rows = "\n".join(_row(row, table["digits"]) for row in table["rows"])
+    rows = "\n".join(_row(row, table["digits"], table.get("theirs", THEIRS)) for row in table["rows"])
     return f"""<figure class="table">
 <figcaption>{escape(table["caption"])} <small>{escape(reading_key(table))}</small></figcaption>
 <div class="wide" tabindex="0"><table class="numbers">
@@ -131,9 +153,11 @@ def _table(table: ResultTable) -> str:
 </figure>"""
 
 
-def _row(row: Row, digits: int) -> str:
+def _row(row: Row, digits: int, whose: str) -> str:
     cells = "".join(_cell(cell, digits) for cell in row["cells"])
-    theirs = '<span class="theirs">paper</span>' if any(cell and cell["paper"] for cell in row["cells"]) else ""
+    theirs = (
+        f'<span class="theirs">{escape(whose)}</span>' if any(cell and cell["paper"] for cell in row["cells"]) else ""
+    )
     return f'<tr><th scope="row">{escape(row["label"])}{theirs}</th>{cells}</tr>'
 
 

@@ -3,34 +3,42 @@
 from collections.abc import Sequence
 
 from cavia.evaluation.verdict import MEANING
-from cavia.paper.report.sections import PAGE_TITLE, PAPER, Section
+from cavia.paper.report.sections import ABOUT_BEYOND, BEYOND, PAGE_TITLE, PAPER, Section, parts
 from cavia.paper.report.tables import NOTHING, markdown_table, markdown_text
 
 
 def markdown_page(sections: Sequence[Section]) -> str:
     """The whole page: a summary, and then each experiment with its tables, figures and claims."""
     verdicts = "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in MEANING.items())
-    blocks = [f"# {PAGE_TITLE}", f"The paper: {PAPER}.", _summary(sections), f"Verdicts: {verdicts}."]
-    for section in sections:
+    of_paper, beyond = parts(sections)
+    blocks = [f"# {PAGE_TITLE}", f"The paper: {PAPER}."]
+    if of_paper:
+        blocks += [_summary(of_paper, "reproduces"), f"Verdicts: {verdicts}."]
+    for section in of_paper:
         blocks += _section(section)
+    if beyond:
+        blocks += [f"## {BEYOND}", ABOUT_BEYOND, _summary(beyond, "shows")]
+    for section in beyond:
+        blocks += _section(section, "###")
     return "\n\n".join(block.strip() for block in blocks) + "\n"
 
 
-def _summary(sections: Sequence[Section]) -> str:
-    lines = ["| experiment | reproduces | budget | cells | claims |", "| --- | --- | --- | --- | --- |"]
+def _summary(sections: Sequence[Section], what: str) -> str:
+    """A line for each experiment. what: the heading of what it is about."""
+    judged = any(section.verdicts for section in sections)
+    headings = ["experiment", what, "budget", *(["cells"] if judged else []), "claims"]
+    lines = [headings, ["---"] * len(headings)]
     for section in sections:
-        result = section.result
         counts = section.verdicts
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING) if counts else NOTHING
-        texts = [result["experiment"], section.reproduces, result["budget"], verdicts]
-        texts.append(section.claims_in_words or NOTHING)
-        lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
-    return "\n".join(lines)
+        texts = [section.result["experiment"], section.reproduces, section.budget, *([verdicts] if judged else [])]
+        lines.append([*map(markdown_text, texts), markdown_text(section.claims_in_words or NOTHING)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _section(section: Section, level: str = "##") -> list[str]:
     result = section.result
-    blocks = [f"{level} {markdown_text(result['title'])} (`{result['experiment']}`, {result['budget']} budget)"]
+    blocks = [f"{level} {markdown_text(result['title'])} (`{result['experiment']}`, budget: {section.budget})"]
     blocks.append(markdown_text(section.reproduces))
     if section.warning:
         blocks.append(f"> **{markdown_text(section.warning)}**")

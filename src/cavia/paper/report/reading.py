@@ -1,24 +1,21 @@
-"""Find the result files below some folders, check them, and put them in the paper's order."""
+"""Find the result files below some folders, check them, and put them in the catalogue's order."""
 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cavia.errors import CaviaError
+from cavia.paper.catalogue import CATALOGUE
 from cavia.paper.checking import first_problem, read_value
 from cavia.paper.schema import Result
 
 MOST_FOLDERS = 10_000  # to look for results in
-# The order in which the paper shows them; all others follow by name.
-PAPER_ORDER = (
-    *("table1", "fig3a", "fig3b", "fig3c", "fig4"),
-    *("table2", "fig5", "table3"),
-    *("fig6a", "fig6b", "fig7a", "fig7b", "fig7c"),
-)
 
 
 def read_results(folders: Sequence[Path]) -> list[Result]:
-    """Every experiment's `result.json` below the folders, in the paper's order, full budgets before quick ones.
+    """Every experiment's `result.json` below the folders, in the catalogue's order: the paper's, then those beyond it.
+
+    Full budgets come before quick ones, and experiments that this version does not know come last, by name.
 
     Folders called `cells` are left out: they hold the parts of an experiment. So are files called `result.json` that
     are not an object with an "experiment". A file that should be a result and is not stops the reading.
@@ -56,5 +53,5 @@ def _read(path: Path) -> Result | None:
 
 def _rank(result: Result) -> tuple[int, str, bool]:
     name = result["experiment"]
-    place = PAPER_ORDER.index(name) if name in PAPER_ORDER else len(PAPER_ORDER)
-    return place, name, result["budget"] != "full"
+    known = list(CATALOGUE)
+    return known.index(name) if name in known else len(known), name, result["budget"] != "full"

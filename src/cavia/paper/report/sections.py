@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cavia.paper.catalogue import is_beyond
+from cavia.paper.report import budgets
 from cavia.paper.report.figures import figure_svg
 from cavia.paper.schema import Result
 
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
-_WARNINGS = {
-    "quick": "quick budget: expect worse numbers than the paper",
-    "first": "a first look: some cells of the table, one seed, with the paper's full training",
-    "tuned": "tuned: settings that we found to work better than the paper's",
-    "own": "own budget: some settings are not the paper's; the command below says which",
-}
+BEYOND = "Beyond the paper"
+ABOUT_BEYOND = "What the paper does not have: what it hoped for, and the systems that it names."
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Section:
 
     @property
     def reproduces(self) -> str:
-        """What of the paper it reproduces, and what tells this run from others of it."""
+        """What it shows, of the paper or beyond it, and what tells this run from others of it."""
         return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
 
     @property
@@ -50,10 +48,19 @@ class Section:
         return [*self.drawings, *(drawing for other in self.others for drawing in other.all_drawings)]
 
     @property
+    def beyond(self) -> bool:
+        """Whether the paper does not have the experiment."""
+        return is_beyond(self.result["experiment"])
+
+    @property
+    def budget(self) -> str:
+        """`full`, or `full, 6 settings changed`."""
+        return budgets.label(self.result)
+
+    @property
     def warning(self) -> str:
-        """In what its settings are not the paper's, or nothing."""
-        general = _WARNINGS.get(self.result["budget"], "")
-        return ". ".join(filter(None, (general, self.result.get("differs", ""))))
+        """What a reader must know of its settings before the numbers, or nothing."""
+        return budgets.warning(self.result, self.beyond)
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -83,6 +90,11 @@ class Section:
             ("finished", result["finished"]),
             *settings,
         ]
+
+
+def parts(sections: Sequence[Section]) -> tuple[list[Section], list[Section]]:
+    """The sections that are of the paper, and those beyond it."""
+    return [one for one in sections if not one.beyond], [one for one in sections if one.beyond]
 
 
 def make_sections(results: Sequence[Result]) -> list[Section]:

@@ -4,26 +4,27 @@ import re
 from typing import TYPE_CHECKING
 
 from cavia.paper.schema import Estimate, ResultTable, Row, TableCell
+from cavia.paper.statistics import text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 NOTHING = "–"
+THEIRS = "paper"  # what stands below our numbers, unless a table says otherwise
 _STYLES = {"within": "green", "better": "bold green", "short": "bold red"}
 
 
 def number(estimate: Estimate | None, digits: int) -> str:
     """A mean with its interval as the paper prints it: `0.20 ± 0.02`; a dash where there is none."""
-    if estimate is None:
-        return NOTHING
-    values = [estimate["mean"], estimate.get("interval")]
-    return " ± ".join(_decimal(value, digits) for value in values if value is not None)
+    return NOTHING if estimate is None else text(estimate, digits)
 
 
 def reading_key(table: ResultTable) -> str:
     """How to read the numbers: `MSE, lower is better; ± 95 % interval`."""
     direction = "higher" if table["higher_is_better"] else "lower"
-    return f"{table['metric']}, {direction} is better; ± 95 % interval"
+    cells = [cell for row in table["rows"] for cell in row["cells"] if cell]
+    has_intervals = any(one and one.get("interval") for cell in cells for one in (cell["ours"], cell["paper"]))
+    return f"{table['metric']}, {direction} is better" + ("; ± 95 % interval" if has_intervals else "")
 
 
 def text_table(table: ResultTable) -> "Table":
@@ -45,7 +46,7 @@ def text_table(table: ResultTable) -> "Table":
     for column in table["columns"]:
         shown.add_column(Text(column), justify="right")
     for row in table["rows"]:
-        lines = [(source, texts) for source, texts in _lines(row, table["digits"]) if source != "note"]
+        lines = [(source, texts) for source, texts in _lines(row, table) if source != "note"]
         for index, (source, texts) in enumerate(lines):
             label = Text(row["label"] if index == 0 else "", style="bold")
             style = "" if source == "ours" else "dim"
@@ -60,7 +61,7 @@ def markdown_table(table: ResultTable) -> str:
     header = ["", "", *map(markdown_text, table["columns"])]
     lines = [header, ["---", "---", *["---:"] * len(table["columns"])]]
     for row in table["rows"]:
-        for index, (source, texts) in enumerate(_lines(row, table["digits"])):
+        for index, (source, texts) in enumerate(_lines(row, table)):
             label = f"**{markdown_text(row['label'])}**" if index == 0 else ""
             lines.append([label, source, *map(markdown_text, texts)])
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -73,19 +74,15 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", " ".join(text.split()))
 
 
-def _lines(row: Row, digits: int) -> list[tuple[str, list[str]]]:
+def _lines(row: Row, table: ResultTable) -> list[tuple[str, list[str]]]:
     """What a row shows below each other: a name for the line, and a text for each column."""
+    digits = table["digits"]
     cells = [cell or TableCell(ours=None, paper=None) for cell in row["cells"]]
-    lines = [
-        ("ours", [number(cell["ours"], digits) for cell in cells]),
-        ("paper", [number(cell["paper"], digits) for cell in cells]),
-    ]
+    lines = [("ours", [number(cell["ours"], digits) for cell in cells])]
+    if any(cell["paper"] for cell in cells):
+        lines.append((table.get("theirs", THEIRS), [number(cell["paper"], digits) for cell in cells]))
     for name in ("verdict", "note"):
         texts = [str(cell.get(name) or "") for cell in cells]
         if any(texts):
             lines.append((name, texts))
     return lines
-
-
-def _decimal(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"

@@ -6,7 +6,7 @@ from multiprocessing import connection
 from typing import Any
 
 from cavia.errors import shown
-from cavia.machine import cores, require_memory
+from cavia.machine import require_memory, threads_each
 from cavia.paper.experiment import Cell
 from cavia.paper.running.orders import Order
 from cavia.paper.running.processes import start_process
@@ -45,7 +45,7 @@ class LocalWorkers(Workers):
 
     def __init__(self, jobs: int):
         require_memory(jobs * MEMORY, f"{shown(jobs)} cells at a time (--jobs)")
-        self.jobs, self.threads = jobs, max(1, cores() // jobs)
+        self.jobs, self.threads = jobs, threads_each(jobs)
 
     @property
     def room(self) -> int:

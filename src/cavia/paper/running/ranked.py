@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cavia.errors import CaviaError, shown
-from cavia.machine import cores, require_memory
+from cavia.machine import cores, require_memory, threads_each
 from cavia.paper.experiment import Cell
 from cavia.paper.running.local import MEMORY, received
 from cavia.paper.running.orders import Order
@@ -72,7 +72,7 @@ class RankedWorkers(Workers):
     """`jobs` cells at a time on so many ranks each, which share the cores."""
 
     def __init__(self, jobs: int, ranks: int):
-        self.jobs, self.ranks, self.threads = jobs, ranks, max(1, cores() // (jobs * ranks))
+        self.jobs, self.ranks, self.threads = jobs, ranks, threads_each(jobs * ranks)
         what = f"cells at a time (--jobs {shown(jobs)}) on several ranks (--ranks {shown(ranks)})"
         require_memory(jobs * ranks * MEMORY, what)
 

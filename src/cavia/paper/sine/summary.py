@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from cavia.paper.meaning import meaning
 from cavia.paper.published import TABLE1
 from cavia.paper.schema import CellResult, Claim, CurvePanel, Curves, Row, Series, Summary
-from cavia.paper.showing import cell, curve, curve_over_rates, lines, planes, table
+from cavia.paper.showing import cell, curve, curve_over_rates, lines, planes, several, table
 from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
 from cavia.paper.statistics import at_rates, below, best, difference, estimate, scores, text
 
@@ -80,9 +81,9 @@ def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary
     ours, rival = best(at_rates(results, "CAVIA").values()), best(of_maml)
     groups = [group for group in (ours, rival, *(group for group in of_maml if group is not rival)) if group]
     caption = (
-        f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. Of MAML's "
-        "rates, the one that validates best after one step comes first. A cross at the top: more than "
-        f"{BEYOND} times the error before any step."
+        f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. "
+        + ("Of MAML's rates, the one that validates best after one step comes first. " if len(of_maml) > 1 else "")
+        + f"A cross at the top: more than {BEYOND} times the error before any step."
     )
     series = [_step_series(settings, group) for group in groups]
     figure = lines("fig3a", caption, ("gradient steps", "MSE"), series, y_scale="log")
@@ -197,6 +198,10 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             for one in trained
         ),
     }
-    after = f"{settings.steps} gradient steps"
+    after = several(settings.steps, "gradient step")
     colours = [{name: one.probes[name] for name in one.probes["r2"]} for one in trained]
-    return {"figures": [*planes("fig4", after, trained, "context", colours)], "claims": [claim]}
+    return {
+        "tables": [*meaning({"": trained})],
+        "figures": [*planes("fig4", after, trained, "context", colours)],
+        "claims": [claim],
+    }

@@ -1,14 +1,15 @@
 """What the sine experiments train and measure."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from cavia.evaluation.evaluate import evaluate
+from cavia.evaluation.identifiability import identifiability
 from cavia.evaluation.probes import context_gradient_norms, contexts, neighbour_r2
 from cavia.learners.base import Learner
 from cavia.models.mlp import MLP
+from cavia.paper.curves import fitted_curves
 from cavia.paper.experiment import Cell, Data, Settings, cells_of
 from cavia.paper.methods import METHODS
 from cavia.tasks.batch import TaskBatch, seeded_generator
@@ -85,16 +86,7 @@ def errors(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -
 def errors_and_curves(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
     """`errors`, and what some test curves look like before and after one step."""
     batch = next(_test_tasks(learner, family, settings).split(SHOWN))
-    before, after = (
-        learner.predict(batch.query_x, learner.adapt(batch.support_x, batch.support_y, steps=steps)) for steps in (0, 1)
-    )
-    values = {"x": batch.query_x, "truth": batch.query_y, "before": before, "after": after}
-    curves = [
-        {name: [round(v, 4) for v in value[i, :, 0].tolist()] for name, value in values.items()}
-        | {"known": torch.cat([batch.support_x[i], batch.support_y[i]], -1).tolist()}
-        for i in range(len(batch))
-    ]
-    return errors(learner, family, settings, cell) | {"probes": {"curves": curves}}
+    return errors(learner, family, settings, cell) | {"probes": {"curves": fitted_curves(learner, batch, 1)}}
 
 
 def gradient_norms(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
@@ -107,7 +99,10 @@ def embedding(learner: Learner, family: Sine, settings: SineSettings, cell: Cell
     found = contexts(learner, batch, settings.steps)
     of_tasks = {name: values.tolist() for name, values in batch.attributes.items()}
     r2 = {name: neighbour_r2(found, values) for name, values in batch.attributes.items()}
-    return errors(learner, family, settings, cell) | {"probes": {"context": found.tolist(), **of_tasks, "r2": r2}}
+    told = identifiability(found, batch.attributes, periods={"phase": 2 * math.pi})
+    return errors(learner, family, settings, cell) | {
+        "probes": {"context": found.tolist(), **of_tasks, "r2": r2, **told}
+    }
 
 
 def _test_tasks(learner: Learner, family: Sine, settings: SineSettings) -> TaskBatch:

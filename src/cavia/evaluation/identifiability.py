@@ -1,0 +1,107 @@
+"""What contexts mean: how well they tell the true parameters of their tasks, and whether they hold anything else."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LEAST = 10  # tasks; of fewer nothing can be said
+FOLDS = 5
+
+
+def identifiability(
+    contexts: Tensor, parameters: Mapping[str, Tensor], periods: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """R² out of sample, in both directions between contexts [T, C] and the true parameters [T] of their tasks.
+
+    periods: of parameters that are angles, such as {"phase": 2π}. They count as a point on a circle, its sine and
+             cosine together, so that angles on both sides of zero are neighbours.
+
+    "linear":     name → how well a linear function of the context tells the parameter.
+    "non-linear": name → the same by kernel regression.
+    "of context": for each number of the context, how well the parameters tell it, by kernel regression.
+    "whole":      the same of the context as a whole: 1 if it holds nothing but the parameters, less by the share of its
+                  variance that they do not tell.
+
+    Nothing, if there are fewer than 10 tasks or some context is not finite.
+    """
+    if len(contexts) < LEAST or not contexts.isfinite().all():
+        return {}
+    points = {name: _on_circle(values, (periods or {}).get(name)) for name, values in parameters.items()}
+    every = torch.cat([*points.values()], 1)
+    found: dict[str, Any] = {}
+    for kind in ("linear", "non-linear"):
+        missed = held_out_errors(contexts, every, linear=kind == "linear").split([p.shape[1] for p in points.values()])
+        found[kind] = {name: _r2(part, points[name]).item() for name, part in zip(points, missed, strict=True)}
+    missed_context = held_out_errors(every, contexts, linear=False)
+    of_context = [
+        _r2(error, column.unsqueeze(1)).item() for error, column in zip(missed_context, contexts.T, strict=True)
+    ]
+    return found | {"of context": of_context, "whole": _r2(missed_context, contexts).item()}
+
+
+def _on_circle(values: Tensor, period: float | None) -> Tensor:
+    """[T] → [T, 1], or [T, 2] on a circle."""
+    if period is None:
+        return values.unsqueeze(1).double()
+    angle = values.double() * (2 * math.pi / period)
+    return torch.stack([angle.cos(), angle.sin()], 1)
+
+
+def _r2(errors: Tensor, values: Tensor) -> Tensor:
+    """R² of the columns of values [T, D] together, from their mean squared errors [D]; 1 for what does not vary."""
+    variance = values.double().var(0, correction=0).sum()
+    return 1 - errors.sum() / variance.clamp(min=torch.finfo(torch.double).tiny)
+
+
+def held_out_r2(points: Tensor, values: Tensor, linear: bool) -> Tensor:
+    """How well the points [T, C] tell each of the values [T, D] of tasks that the fit has not seen: R², [D].
+
+    linear: by a linear function; otherwise by kernel ridge regression. Below 0: worse than the mean.
+    """
+    errors = held_out_errors(points, values, linear)
+    return torch.stack([_r2(error, column.unsqueeze(1)) for error, column in zip(errors, values.T, strict=True)])
+
+
+def held_out_errors(points: Tensor, values: Tensor, linear: bool) -> Tensor:
+    """Mean squared errors [D] of values [T, D] predicted from points [T, C], each task by a fit to other tasks.
+
+    Kernel ridge regression has a Gaussian kernel, whose width and ridge are chosen for each fold and each value by
+    leave-one-out errors on its training tasks.
+    """
+    points, values = points.double(), values.double()
+    residual = torch.empty_like(values)
+    for fold in range(FOLDS):  # every fifth task, whatever their order means
+        test = torch.arange(len(points), device=points.device) % FOLDS == fold
+        centre, scale = points[~test].mean(0), points[~test].std(0).clamp(min=1e-12)
+        known, asked = (points[~test] - centre) / scale, (points[test] - centre) / scale
+        middle = values[~test].mean(0)
+        fit = _linear if linear else _kernel
+        residual[test] = values[test] - middle - fit(known, values[~test] - middle, asked)
+    return residual.square().mean(0)
+
+
+def _linear(known: Tensor, values: Tensor, asked: Tensor) -> Tensor:
+    return asked @ torch.linalg.lstsq(known, values, driver="gelsd").solution
+
+
+def _kernel(known: Tensor, values: Tensor, asked: Tensor) -> Tensor:
+    """Kernel ridge regression of values [T, D] at known [T, C], for asked [N, C] → [N, D]."""
+    squares, far = torch.cdist(known, known).square(), torch.cdist(asked, known).square()
+    middle = squares.median().clamp(min=1e-12)
+    least = torch.full_like(values[0], math.inf)
+    predicted = torch.zeros(len(asked), values.shape[1], dtype=values.dtype, device=values.device)
+    for width in (0.3, 1.0, 3.0, 10.0):
+        sizes, directions = torch.linalg.eigh(torch.exp(-squares / (2 * width * middle)))
+        kernel, turned = torch.exp(-far / (2 * width * middle)), directions.T @ values
+        for ridge in (1e-8, 1e-6, 1e-4, 1e-2):
+            inverse = (sizes.clamp(min=0) + ridge * len(known)).reciprocal().unsqueeze(1)  # of each eigenvalue
+            weights = directions @ (inverse * turned)
+            own = directions.square() @ inverse  # the diagonal of the inverse
+            error = (weights / own).square().sum(0)  # of each task, left out
+            better = error < least
+            least = torch.where(better, error, least)
+            predicted = torch.where(better, kernel @ weights, predicted)
+    return predicted

@@ -1,0 +1,44 @@
+"""The table of what φ means: `identifiability` of the cells' contexts, as their probes hold it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from cavia.paper.schema import CellResult, ResultTable, Row, TableCell
+from cavia.paper.showing import cell, table
+
+WAYS = {"linear": "told by φ, linearly", "non-linear": "told by φ, not linearly"}
+BACK = "told by the parameters"
+
+
+def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Iterator[ResultTable]:
+    """How well contexts tell the true parameters of their tasks, and the other way round; none if nobody measured it.
+
+    groups: label → one result for each seed. what: the tasks, if they are not all that are tested.
+    """
+    named = [one.probes["linear"] for group in groups.values() for one in group if "linear" in one.probes]
+    if not named:
+        return
+    names = list(named[0])
+    rows = [row for label, group in groups.items() for row in _rows(label, group, names)]
+    caption = (
+        f"What φ means{what}: R² of the true parameters as told by the contexts, by a linear map and by kernel "
+        "regression, and of the contexts as told by the parameters, by kernel regression. Each task is predicted by a "
+        "fit to others. 1: told exactly; 0: no better than the mean."
+    )
+    yield table(caption, "R²", 3, "What is told", [*names, "φ"], rows, higher=True, over="seeds")
+
+
+def _rows(label: str, group: Sequence[CellResult], names: Sequence[str]) -> Iterator[Row]:
+    before = f"{label}, " if label else ""
+    for kind, words in WAYS.items():
+        told = [[one.probes.get(kind, {}).get(name) for one in group] for name in names]
+        yield {"label": before + words, "cells": [*map(_cell, told), None]}
+    whole = _cell([one.probes.get("whole") for one in group])
+    yield {"label": before + BACK, "cells": [*(None for _ in names), whole]}
+
+
+def _cell(of_seeds: Sequence[float | None]) -> TableCell | None:
+    """The mean over seeds; none if there is no score of some seed."""
+    known = [value for value in of_seeds if value is not None]
+    return cell(np.array(known).reshape(-1, 1), None, 3) if len(known) == len(of_seeds) else None

@@ -1,0 +1,52 @@
+"""What a result was made with, in words: a named set of settings, or one of them with changes."""
+
+import shlex
+from itertools import pairwise
+
+from cavia.paper.schema import Result
+
+SETS = ("full", "quick", "tuned", "first")
+LONGEST = 30  # characters of a setting's value
+_WARNINGS = {
+    "first": "a first look: some cells of the table, one seed, with the paper's full training",
+    "tuned": "tuned: settings that we found to work better than the paper's",
+}
+
+
+def label(result: Result) -> str:
+    """`full`, or `full, 6 settings changed`."""
+    if result["budget"] != "own":
+        return result["budget"]
+    base, changes = _made_with(result)
+    count = f"{len(changes)} setting{'s' * (len(changes) != 1)}" if changes else "settings"
+    return f"{base}, {count} changed"
+
+
+def warning(result: Result, beyond: bool) -> str:
+    """What a reader must know of the settings before the numbers, or nothing.
+
+    beyond: the paper does not have the experiment.
+    """
+    general = _WARNINGS.get(result["budget"], "")
+    if result["budget"] == "quick":
+        general = f"quick budget: expect worse numbers than {'with --full' if beyond else 'the paper'}"
+    elif result["budget"] == "own":
+        base, changes = _made_with(result)
+        listed = ", ".join(f"{name} {value}" for name, value in changes.items())
+        general = f"the settings of --{base}, but for {listed or 'some that the command below names'}"
+    return ". ".join(filter(None, (general, result.get("differs", ""))))
+
+
+def _made_with(result: Result) -> tuple[str, dict[str, str]]:
+    """The set that the command names, and what `--set` changes of it, long values cut short."""
+    try:
+        words = shlex.split(result["command"])
+    except ValueError:  # not a command line
+        words = []
+    base = next((name for name in SETS if f"--{name}" in words), "quick")
+    given = [after for word, after in pairwise(words) if word == "--set"]
+    changes = dict(text.split("=", 1) for text in given if "=" in text)
+    return base, {
+        name: (value if len(value) <= LONGEST else f"{value[:LONGEST]}…").replace(",", " / ")
+        for name, value in changes.items()
+    }
