@@ -35,6 +35,7 @@ HOOKS = {
     | {"keep_before_cooldown", "go_back_before_cooldown"},
     "Module": {"state_dict", "train"},
     "GaussNewton": {"export"},  # ONNX cannot solve linear equations, and its message says so whatever the arguments
+    "SampledContext": {"export"},  # around a policy it needs an example, and its message says so whatever the arguments
     "ContextEstimator": {"load"},  # its file is that of a table's model, which `files` damages
 }
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
