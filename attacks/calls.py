@@ -18,7 +18,8 @@ from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, righ
 HOOKS = {
     "Adapted": {"flatten", "unflatten", "of", "map"},
     "Learner": {"infer", "predictor", "statistics_in", "step_size", "check_context", "check_mask", "check_targets"}
-    | {"check_query", "check_features", "query_losses", "compared", "rule", "network"},
+    | {"check_query", "check_features", "query_losses", "compared", "rule", "network"}
+    | {"policy_terms"},
     "ContextModel": {"forward", "head", "stem", "statistics", "observe", "basis", "slopes", "context_gradient"}
     | {"checked", "linearised"},
     "Policy": {"entropy", "fisher", "kl", "log_prob", "mode", "sample"},
@@ -34,6 +35,7 @@ HOOKS = {
     | {"keep_before_cooldown", "go_back_before_cooldown"},
     "Module": {"state_dict", "train"},
     "GaussNewton": {"export"},  # ONNX cannot solve linear equations, and its message says so whatever the arguments
+    "SampledContext": {"export"},  # around a policy it needs an example, and its message says so whatever the arguments
     "ContextEstimator": {"load"},  # its file is that of a table's model, which `files` damages
 }
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit

@@ -32,6 +32,10 @@ def learner() -> cavia.CAVIA:
     return cavia.CAVIA(cavia.MLP(1, 1, (4,), 2), "mse", 0.5)
 
 
+def policy() -> cavia.GaussianPolicy:
+    return cavia.GaussianPolicy(2, 2, (4,), context=2)
+
+
 def model_file() -> Path:
     path = folder() / "model.cavia"
     learner().save(path)
@@ -56,7 +60,18 @@ def estimator() -> cavia.ContextRegressor:
     return made.fit(inputs_of_rows(), rows()["y"])
 
 
+def draws_once(learner: Any) -> bool:
+    """Whether its points are steps of episodes: two observations, two numbers that were drawn, and a credit."""
+    return bool(getattr(learner, "drawn_once", 0))
+
+
+def inputs_of(learner: Any) -> Any:
+    return INPUTS * torch.tensor([1.0, 0.5, -1.0, 2.0, 1.5]) if draws_once(learner) else INPUTS
+
+
 def targets_of(learner: Any) -> Any:
+    if draws_once(learner):
+        return TARGETS * torch.tensor([0.1, -0.2, 1.0])
     if isinstance(learner, cavia.ContextClassifier):
         return [int(number > 3) for number in rows()["y"]]
     if isinstance(learner, cavia.ContextRegressor):
@@ -65,7 +80,7 @@ def targets_of(learner: Any) -> Any:
 
 
 def adapted_by(learner: Any) -> cavia.Adapted:
-    return learner.adapt(INPUTS, targets_of(learner))
+    return learner.adapt(inputs_of(learner), targets_of(learner))
 
 
 def goals(count: int = 3) -> dict[str, list[float]]:
@@ -92,6 +107,9 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "ProtoNets.loss": lambda: "cross_entropy",
     **{f"{kind}.loss": lambda: "cross_entropy" for kind in ("MatchingNets", "VERSA", "LEO")},
     "RelationNets.loss": lambda: "score_mse",
+    **{f"{kind}.model": lambda: policy() for kind in ("SampledCAVIA", "MAESN")},
+    **{f"{kind}.loss": lambda: cavia.GaussianPolicy.loss for kind in ("SampledCAVIA", "MAESN")},
+    "Navigation.goals": lambda: "semicircle",
     "MetaLSTM.hidden": lambda: 2,
     "LEO.hidden": lambda: 2,
     "LEO.features": lambda: None,
@@ -167,11 +185,12 @@ BY_NAME: dict[str, Callable[[], Any]] = {
 }
 # … and of a method, where it depends on the object.
 BY_OBJECT: dict[str, Callable[[Any], Any]] = {
+    "x": lambda learner: inputs_of(learner),
     "y": lambda learner: targets_of(learner),
     "target": lambda learner: targets_of(learner),
-    "prediction": lambda learner: learner.predict(INPUTS, adapted_by(learner)),
+    "prediction": lambda learner: learner.predict(inputs_of(learner), adapted_by(learner)),
     "adapted": lambda learner: adapted_by(learner),
-    "batch": lambda learner: cavia.TaskBatch(INPUTS, targets_of(learner), INPUTS, targets_of(learner)),
+    "batch": lambda learner: cavia.TaskBatch(*(2 * (inputs_of(learner), targets_of(learner)))),
     "one": lambda learner: adapted_by(learner)[:1],
     "lerp.other": lambda adapted: adapted,
     "of.parameters": lambda family: torch.ones(2, len(family.names)),

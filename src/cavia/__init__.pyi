@@ -11,6 +11,7 @@ from .learners.adapted import Adapted as Adapted
 from .learners.amortised import CNP as CNP
 from .learners.base import Learner as Learner
 from .learners.compiled import compiled as compiled
+from .learners.e_maml import EMAML as EMAML
 from .learners.gradient import CAVIA as CAVIA, MAML as MAML
 from .learners.implicit import ImplicitMAML as ImplicitMAML
 from .learners.inner import adapt as adapt
@@ -22,6 +23,7 @@ from .learners.mt_net import MTNet as MTNet
 from .learners.newton import GaussNewton as GaussNewton
 from .learners.relation import RelationNets as RelationNets
 from .learners.reptile import Reptile as Reptile
+from .learners.sampled import MAESN as MAESN, SampledCAVIA as SampledCAVIA
 from .learners.saving import load as load
 from .learners.step_rates import StepwiseCAVIA as StepwiseCAVIA
 from .learners.variants import ANIL as ANIL, CaviaMAML as CaviaMAML, MetaSGD as MetaSGD

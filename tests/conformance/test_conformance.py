@@ -44,6 +44,17 @@ def pictures():
     return family.sample(2, family.support, family.query, torch.Generator().manual_seed(0))
 
 
+def episodes():
+    """Steps of two observations, with what was drawn for an episode, three numbers, and its credit."""
+    random = torch.Generator().manual_seed(0)
+    sizes = ((6, 2 + 3 + 1), (6, 2 + 1), (5, 2 + 3 + 1), (5, 2 + 1))
+    return cavia.TaskBatch(*(torch.randn(3, *size, generator=random) for size in sizes))
+
+
+def policy(context=3):
+    return cavia.GaussianPolicy(2, 2, (8,), context), cavia.GaussianPolicy.loss
+
+
 LEARNERS = {
     "CAVIA": lambda: (cavia.CAVIA(mlp(), "mse", inner_steps=2), sines()),
     "CAVIA, Adam": lambda: (cavia.CAVIA(mlp(), "mse", 0.1, 2, optimiser="adam"), sines()),
@@ -57,6 +68,9 @@ LEARNERS = {
     "ImplicitMAML": lambda: (cavia.ImplicitMAML(mlp(), "mse"), sines()),
     "MTNet": lambda: (cavia.MTNet(mlp(), "mse", inner_steps=2), sines()),
     "MetaLSTM": lambda: (cavia.MetaLSTM(mlp(), "mse", inner_steps=2, hidden=3), sines()),
+    "EMAML": lambda: (cavia.EMAML(mlp(), "mse", inner_steps=2), sines()),
+    "SampledCAVIA": lambda: (cavia.SampledCAVIA(*policy(), inner_steps=2), episodes()),
+    "MAESN": lambda: (cavia.MAESN(*policy(), inner_steps=2), episodes()),
     "GaussNewton": lambda: (cavia.GaussNewton(mlp(), "mse"), sines()),
     "StepwiseCAVIA": lambda: (cavia.StepwiseCAVIA(mlp(), "mse", inner_steps=3), sines()),
     "Gauss–Newton on a flow": lambda: (cavia.GaussNewton(flow(), "mse", inner_steps=2), trajectories()),
@@ -157,6 +171,7 @@ def test_our_families_keep_their_promises(family):
 
 def test_our_environments_keep_their_promises():
     cavia.check_env(Navigation(horizon=4))
+    cavia.check_env(Navigation(horizon=4, goals="semicircle", disk=1.9))
     pytest.importorskip("mujoco")
     pytest.importorskip("gymnasium")
     from cavia.envs import CheetahDirection, CheetahVelocity

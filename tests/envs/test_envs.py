@@ -9,6 +9,7 @@ from cavia.envs import CheetahDirection, CheetahVelocity, Navigation, collect
 TASKS, ROLLOUTS = 4, 2
 ENVS = {
     "navigation": Navigation,
+    "navigation, sparse": lambda: Navigation(goals="semicircle", disk=1.95),
     "direction": lambda: CheetahDirection(horizon=5),
     "velocity, 17 numbers": lambda: CheetahVelocity(horizon=5, observation="gymnasium", threads=1),
     "velocity, list": lambda: CheetahVelocity(horizon=5, backend="list"),
@@ -21,7 +22,7 @@ def generator(seed=0):
 
 @pytest.fixture(params=ENVS)
 def env(request):
-    if request.param != "navigation":
+    if "navigation" not in request.param:
         pytest.importorskip("mujoco", reason='needs pip install "cavia-torch[rl]"')
         pytest.importorskip("gymnasium", reason='needs pip install "cavia-torch[rl]"')
     return ENVS[request.param]()
@@ -159,3 +160,30 @@ def test_navigation_equals_a_plain_loop():
                     away = sum((a - b) ** 2 for a, b in zip(place, goal, strict=True)) ** 0.5
                     assert reward[task, rollout].item() == pytest.approx(-away, abs=1e-5)
                 assert observation[task, rollout].tolist() == pytest.approx(place, abs=1e-5)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_goals_on_the_semicircle_are_two_away_and_never_below(split):
+    goals = Navigation(goals="semicircle").sample_tasks(40, generator(), split)
+    torch.testing.assert_close(goals.norm(dim=1), torch.full((40,), 2.0))
+    assert goals[:, 1].min() >= 0
+    assert goals[:, 0].min() < -1 < 1 < goals[:, 0].max()
+
+
+def test_reward_is_zero_outside_the_disk_and_episodes_go_on():
+    env, goals = Navigation(30, goals="semicircle", disk=0.8), torch.tensor([[0.0, 2.0], [2.0, 0.0]])
+    found = collect(env, goals, lambda seen: torch.tensor([0.0, 0.1]).expand_as(seen), 1, generator())
+    away = [abs(2.0 - 0.1 * (step + 1)) for step in range(30)]
+    torch.testing.assert_close(found.rewards[0, 0], torch.tensor([2 - d if d <= 0.8 + 1e-6 else 0.0 for d in away]))
+    assert (found.rewards[1] == 0).all()
+    assert found.mask.all()
+    dense = collect(Navigation(30, goals="semicircle"), goals, lambda seen: goals[:, None] - seen, 1, generator())
+    assert dense.mask.sum().item() == 40  # both arrive after 20 steps
+
+
+def test_settings_of_navigation_name_what_is_new_only():
+    assert Navigation(7).settings == {"horizon": 7}
+    assert Navigation(7, goals="semicircle", disk=0.8).settings == {"horizon": 7, "goals": "semicircle", "disk": 0.8}
+    for wrong, message in (({"goals": "circle"}, "did you mean 'semicircle'"), ({"disk": 0.0}, "disk must be above 0")):
+        with pytest.raises(cavia.CaviaError, match=message):
+            Navigation(**wrong)

@@ -1,4 +1,4 @@
-"""Dynamics and many modes: what is concluded from results, by the rules of results/claims.md."""
+"""Dynamics, many modes and exploration: what is concluded from results, by the rules of results/claims.md."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from cavia.paper.catalogue import find
 from cavia.paper.checking import first_problem
 from cavia.paper.dynamics.summary import summary as dynamics_summary
+from cavia.paper.exploration.summary import summary as exploration_summary
 from cavia.paper.modes.summary import summary as modes_summary
 from cavia.paper.modes.training import cells as modes_cells
 from cavia.paper.report.figures import figure_svg
@@ -154,3 +155,53 @@ def test_rates_are_chosen_by_validation_and_every_method_has_as_many():
     for cell in modes_cells(settings, 1):
         counts[cell["method"]] = counts.get(cell["method"], 0) + 1
     assert set(counts.values()) == {4}
+
+
+# Exploration
+
+SAMPLED, RIVALS = "CAVIA, sampled context", ("CAVIA", "MAML", "E-MAML")
+
+
+def explored(method, returns, rate=1.0, validated=5.0):
+    """Returns after 0 to 3 updates; validated: the mean on validation tasks after the last."""
+    walk = [[[0.0, 0.0], [0.1, 0.2]]] * 2
+    found = {}
+    for later in ("1", "0.5"):
+        found[f"sampled {later}"] = [noise(mean, scale=1e-3) if mean else [0.0] * 50 for mean in returns]
+        found[f"validation {later}"] = [[validated if later == "1" else 0.0] * 4] * 4
+    probes = {"paths": {"goal": [0.0, 2.0], "1": [walk] * 4, "0.5": [walk] * 4}}
+    return result({"method": method, "inner_lr": rate}, found, probes=probes)
+
+
+def exploration(*results):
+    summary = exploration_summary(find("exploration").sets["full"], list(results))
+    assert first_problem(whole_result(**summary)) is None
+    return summary
+
+
+def test_sampling_must_be_ahead_of_each_rival_after_every_update():
+    ours = explored(SAMPLED, [5.0, 20.0, 25.0, 30.0])
+    ahead = exploration(ours, *(explored(rival, [0.0, 10.0, 12.0, 12.0]) for rival in RIVALS))
+    assert claims(ahead, "noise in the actions") == [True] * 3
+    assert claims(ahead, "reaches more of the goals") == [True] * 3
+    assert claims(ahead, "Credit for exploring") == [False]  # on a par
+    once = exploration(ours, explored("MAML", [5.0, 21.0, 12.0, 12.0]), explored("E-MAML", [5.0, 22.0, 13.0, 13.0]))
+    assert claims(once, "noise in the actions") == [False] * 2
+    assert claims(once, "reaches more of the goals") == [False] * 2
+    assert claims(once, "Credit for exploring") == [True]
+
+
+def test_rates_are_chosen_by_the_sparse_reward_on_validation_goals():
+    tried = explored("CAVIA", [0.0, 9.0, 9.0, 9.0], 0.3), explored("CAVIA", [0.0, 2.0, 2.0, 2.0], 1.0, validated=6.0)
+    summary = exploration(explored(SAMPLED, [5.0, 5.0, 5.0, 5.0]), *tried)
+    assert summary["tables"][0]["rows"][0]["cells"][3]["ours"]["mean"] == pytest.approx(2.0)
+    assert summary["tables"][1]["rows"][1]["cells"][0]["ours"]["mean"] == pytest.approx(100.0)
+
+
+def test_its_paths_can_be_drawn():
+    summary = exploration(explored(SAMPLED, [5.0, 5.0, 5.0, 5.0]), explored("MAML", [5.0, 5.0, 5.0, 5.0]))
+    lines, paths = summary["figures"]
+    assert (lines["kind"], paths["kind"]) == ("lines", "paths")
+    assert paths["columns"] == ["before", "1 update", "3 updates"]
+    for figure in summary["figures"]:
+        assert figure_svg(figure, figure["name"]).startswith("<svg")

@@ -66,6 +66,10 @@ OWN = {  # experiment → settings, and how they change
             "test_trajectories": 3, "probes": 21,
         },
     ),
+    "exploration": (
+        POLICY | {"methods": ("CAVIA", "CAVIA, sampled context", "E-MAML"), "disk": 1.99, "horizon": 6, "hidden": (6,)},
+        POLICY_CHANGES | {"methods": ("MAESN", "MAML"), "disk": 2.5, "sampled_lrs": (0.5,), "maml_lrs": (0.2,)},
+    ),
     "modes": (
         {"inner_steps": (1,), "probes": 20},
         {"inner_steps": (2,), "cavia_lrs": (0.5,), "methods": ("MAML",), "probes": 21},
@@ -133,7 +137,8 @@ def test_every_experiment_runs_and_reads_all_its_settings(name, tmp_path):
         return  # the same functions as those of omniglot, on larger pictures, and of fig7a, in other environments
     more = FEW_SHOT_CHANGES if is_few_shot(experiment) else POLICY_CHANGES if is_policy(experiment) else {}
     changes = CHANGES | more | OWN.get(name, ({}, {}))[1]
-    tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if name in ("fig7b", "fig7c") else set()
+    as_fig7a = name in ("fig7b", "fig7c", "exploration")
+    tested = {entry.name for entry in fields(CATALOGUE["fig7a"].sets["quick"])} if as_fig7a else set()
     for entry in fields(experiment.sets["quick"]):
         if entry.name not in ONLY_MEMORY | A_FILE | tested:
             after = outcome(experiment, small | {entry.name: changes[entry.name]}, tmp_path / entry.name)

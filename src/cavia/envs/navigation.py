@@ -1,22 +1,34 @@
-"""2D navigation: the point robot of Section 5.3 of the paper."""
+"""2D navigation: the point robot of Section 5.3 of the paper, and MAESN's goals with sparse reward."""
 
+import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from cavia.envs.base import Step, TaskEnv, spread
-from cavia.errors import require_at_least
+from cavia.errors import require_at_least, require_one_of, require_positive
 
 FARTHEST = 0.5  # of a goal from the start, along each axis
+RADIUS = 2.0  # of the semicircle
 NEAR = 0.01
+GOALS = ("square", "semicircle")
 
 
 class Navigation(TaskEnv):
-    """Walk from (0, 0) to a goal in [-0.5, 0.5]² revealed only through reward.
+    """Walk from (0, 0) to a goal revealed only through reward.
 
     An action is a step, clipped to ±0.1 along each axis; the observation is the position after it and the reward
     minus the distance from there to the goal. An episode ends within 0.01 of the goal. Runs on the device of `tasks`.
+
+    goals: "square": anywhere in [-0.5, 0.5]², as in the paper; "semicircle": 2 away, at an angle from 0 to π.
+    disk:  a radius around the goal within which there is reward, by how much nearer than at the start one is; outside
+           it is zero, and episodes go on to the horizon. None: minus the distance, everywhere.
+
+    `Navigation(goals="semicircle", disk=0.8)` is the wheeled robot's task of MAESN (Gupta et al. 2018) for a point: the
+    authors' code has goals at a radius of 2 and rewards minus the distance within 0.8 of them, minus 2 elsewhere. Ours
+    is 2 more. They train with the distance everywhere, `disk=None`, and test with the disk.
 
     >>> env, generator = Navigation(), torch.Generator().manual_seed(0)
     >>> goals = env.sample_tasks(20, generator)
@@ -29,12 +41,18 @@ class Navigation(TaskEnv):
     observations = actions = 2
     task_shape = (2,)
     bound = 0.1  # actions are clipped to ±bound
+    later: ClassVar = {"goals": "square", "disk": None}
 
-    def __init__(self, horizon: int = 100):
+    def __init__(self, horizon: int = 100, goals: str = "square", disk: float | None = None):
         self.horizon = require_at_least("horizon", horizon, 1)
+        require_one_of("goals", goals, GOALS)
+        self.goals, self.disk = goals, None if disk is None else require_positive("disk", disk)
 
     def _draw(self, count: int, generator: torch.Generator, split: str) -> Tensor:
         """Goals [T, 2]."""
+        if self.goals == "semicircle":
+            angle = math.pi * spread(count, 1, generator, split)
+            return RADIUS * torch.cat([angle.cos(), angle.sin()], 1)
         return (2 * spread(count, 2, generator, split) - 1) * FARTHEST
 
     def _start(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
@@ -46,7 +64,10 @@ class Navigation(TaskEnv):
         moved = self._position + action.detach().to(self._position).clamp(-self.bound, self.bound)
         self._position = torch.where(self._running().unsqueeze(-1), self._position, moved)
         distance = torch.linalg.vector_norm(self._position - self._goal, dim=-1)
-        return Step(self._position.clone(), -distance, distance <= NEAR)
+        if self.disk is None:
+            return Step(self._position.clone(), -distance, distance <= NEAR)
+        nearer = torch.linalg.vector_norm(self._goal, dim=-1) - distance
+        return Step(self._position.clone(), nearer.where(distance <= self.disk, 0.0), torch.zeros_like(self._running()))
 
     def _state(self) -> dict[str, Tensor]:
         return {"goal": self._goal, "position": self._position}

@@ -23,7 +23,8 @@ from cavia.tasks.share import Share
 class Points:
     """The steps of R episodes of each task as points: N = R·H, episode after episode.
 
-    x:    [T, N, observations]
+    x:    [T, N, observations]; for a learner that draws L numbers once an episode [T, N, observations + L + 1]:
+          beside each observation stand the episode's numbers, and its credit last
     y:    [T, N, A + 1]  the action that was taken, and its advantage last
     mask: [T, N] bool    False after the end of an episode
     """
@@ -33,12 +34,24 @@ class Points:
     mask: Tensor
 
     @classmethod
-    def of(cls, rollouts: Rollouts, discount: float, trace: float, dtype: torch.dtype = torch.float32) -> "Points":
-        """Rollouts with their advantages (GAE with discount γ and trace λ)."""
+    def of(
+        cls,
+        rollouts: Rollouts,
+        discount: float,
+        trace: float,
+        dtype: torch.dtype = torch.float32,
+        noise: Tensor | None = None,
+    ) -> "Points":
+        """Rollouts with their advantages (GAE with discount γ and trace λ).
+
+        noise: [T, R, L], what was drawn once an episode.
+        """
         found = advantages(rollouts, discount, trace)
         actions = rollouts.actions if rollouts.actions.ndim == 4 else rollouts.actions.unsqueeze(-1)
         y = torch.cat([actions.to(dtype), found.to(dtype).unsqueeze(-1)], -1)
         x = rollouts.observations.to(dtype)
+        if noise is not None:
+            x = torch.cat([x, _of_episodes(noise, found).to(dtype).unsqueeze(2).expand(-1, -1, x.shape[2], -1)], -1)
         return cls(x.flatten(1, 2), y.flatten(1, 2), rollouts.mask.flatten(1))
 
     def split(self, chunk: int) -> "Iterator[Points]":
@@ -51,16 +64,29 @@ class Points:
         return self if steps == 1 else Points(self.x[:, ::steps], self.y[:, ::steps], self.mask[:, ::steps])
 
 
+def _of_episodes(noise: Tensor, advantages: Tensor) -> Tensor:
+    """What was drawn once an episode [T, R, L], and the credit for it last: [T, R, L + 1].
+
+    The credit is the advantage of the first step [T, R, H], with mean 0 and standard deviation 1 over a task's
+    episodes: what is drawn before the first step is answerable for all that follows.
+    """
+    centred = advantages[:, :, 0] - advantages[:, :, 0].mean(1, keepdim=True)
+    std = centred.square().mean(1, keepdim=True).sqrt()
+    return torch.cat([noise, (centred / std.clamp(min=1e-8)).to(noise).unsqueeze(-1)], -1)
+
+
 @dataclass(frozen=True)
 class MetaBatch:
     """T tasks: the episodes before each inner step, and those after the last.
 
     support: one set of points for each inner step
     query:   of the adapted policy
+    gain:    [T], each task's return after the last step, with mean 0 and standard deviation 1 over the batch
     """
 
     support: Sequence[Points]
     query: Points
+    gain: Tensor | None = None
 
     def __len__(self) -> int:
         """The number of tasks, T."""
@@ -68,12 +94,14 @@ class MetaBatch:
 
     def split(self, chunk: int) -> "Iterator[MetaBatch]":
         """The tasks in order, at most `chunk` at a time."""
-        for query, *support in zip(*(points.split(chunk) for points in (self.query, *self.support)), strict=True):
-            yield MetaBatch(support, query)
+        gains = [None] * len(self) if self.gain is None else self.gain.split(chunk)
+        parts = zip(*(points.split(chunk) for points in (self.query, *self.support)), strict=True)
+        for (query, *support), gain in zip(parts, gains, strict=False):
+            yield MetaBatch(support, query, gain)
 
     def every(self, steps: int) -> "MetaBatch":
         """Every k-th step of the episodes."""
-        return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps))
+        return MetaBatch([points.every(steps) for points in self.support], self.query.every(steps), self.gain)
 
 
 def policy_of(learner: Learner) -> Policy:
@@ -103,17 +131,31 @@ def check_fits(learner: Learner, env: TaskEnv) -> None:
             raise CaviaError(f"{name} has {theirs} {what}, the policy {ours}; make it with {what}={theirs}")
 
 
+def drawn_once(
+    learner: GradientLearner, tasks: int, rollouts: int, generator: torch.Generator, share: Share | None = None
+) -> Tensor | None:
+    """Standard normal numbers [T, R, L] for the episodes of a learner that draws once an episode; else nothing."""
+    if not learner.drawn_once:
+        return None
+    like = next(learner.parameters())
+    size = (tasks if share is None else share.tasks, rollouts, learner.drawn_once)
+    noise = torch.randn(size, generator=generator, dtype=like.dtype, device=generator.device).to(like.device)
+    return noise if share is None else noise[share.start : share.stop]
+
+
 def actor(
     learner: GradientLearner,
     adapted: Adapted,
     generator: torch.Generator,
     mean: bool = False,
     share: Share | None = None,
+    noise: Tensor | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """Observations [T, R, observations] → actions [T, R, actions] (int64 [T, R] if discrete) of the adapted tasks.
 
     mean:  take the likeliest action instead of a random one.
     share: these are part of a larger batch of tasks, and random actions are those that they would have there.
+    noise: [T, R, L], what `drawn_once` gave for these episodes; without it what is drawn is at its mean.
     """
     policy, dtype = policy_of(learner), next(learner.parameters()).dtype
     fast = {name: adapted[name] for name in learner.fast_names}
@@ -126,7 +168,10 @@ def actor(
         return policy.sample(whole, generator)[share.start : share.stop]
 
     def act(observation: Tensor) -> Tensor:
-        prediction = learner.predictor(observation.to(dtype))(fast)  # `predict` without checks, once per time step
+        x = observation.to(dtype)
+        if noise is not None:
+            x = torch.cat([x, noise, torch.zeros_like(noise[..., :1])], -1)
+        prediction = learner.predictor(x)(fast)  # `predict` without checks, once per time step
         if prediction.isfinite().all():
             action = policy.mode(prediction) if mean else draw(prediction)
             if action.isfinite().all():  # a huge standard deviation is a finite prediction
@@ -196,10 +241,12 @@ def adapt_in(
             if not all(value.isfinite().all() for value in adapted.values()):
                 raise Diverged(f"{type(learner).__name__}: update {step} is not finite; try a smaller inner_lr")
         count = rollouts if query is None or step < steps else query
-        act = actor(learner, adapted, generator, share=share)
+        noise = drawn_once(learner, len(adapted), count, generator, share)
+        act = actor(learner, adapted, generator, share=share, noise=noise)
         if share is None:
             episodes = collect(env, tasks, act, count, generator)
         else:
             episodes = collect_share(env, tasks, act, count, generator, share)
-        stages.append(Stage(adapted, episodes, Points.of(episodes, updates.discount, updates.trace, dtype)))
+        points = Points.of(episodes, updates.discount, updates.trace, dtype, noise)
+        stages.append(Stage(adapted, episodes, points))
     return stages

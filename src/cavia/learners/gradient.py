@@ -39,6 +39,7 @@ class GradientLearner(Learner):
     """
 
     optimiser = "gradient"
+    drawn_once = 0  # random numbers that a policy draws at the start of an episode, and keeps
 
     def __init__(
         self,
@@ -61,14 +62,18 @@ class GradientLearner(Learner):
             self.initial_context: Tensor = nn.Parameter(initial_context)
         else:
             self.register_buffer("initial_context", initial_context, persistent=False)
-        self.rates = None
+        self.rates: nn.ParameterDict | None = None
         self.fixed_rates = dict(rates)
         if learn_rates:
-            start = self._start()
-            rates = {name: float(rate) for name, rate in rates.items()}
-            self.rates = nn.ParameterDict(
-                {key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
-            )
+            self._learn_rates()
+
+    def _learn_rates(self) -> None:
+        """The outer loop trains one rate per number that adapts, from the fixed ones on."""
+        start = self._start()
+        rates = {name: float(rate) for name, rate in self.fixed_rates.items()}
+        self.rates = nn.ParameterDict(
+            {key(name): torch.full_like(start[name], rate, requires_grad=True) for name, rate in rates.items()}
+        )
 
     def _start(self) -> Fast:
         """One task's fast parameters before adaptation, without a task axis."""
@@ -90,6 +95,13 @@ class GradientLearner(Learner):
     def network(self, fast: Fast) -> Fast:
         """What the network is called with, by name, from what adapts: the same."""
         return fast
+
+    def policy_terms(self, batch: Any) -> Tensor | None:
+        """What the outer loss of a policy has beside its surrogate, each task's [T]; nothing.
+
+        batch: the `MetaBatch` of the step.
+        """
+        return None
 
     @checked
     def start(self, tasks: int) -> Adapted:

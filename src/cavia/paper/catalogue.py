@@ -3,10 +3,10 @@
 from typing import Any
 
 from cavia.errors import CaviaError, closest
-from cavia.paper import completion, dynamics, fewshot, modes, policies, sine
+from cavia.paper import completion, dynamics, exploration, fewshot, modes, policies, sine
 from cavia.paper.experiment import Experiment
 
-SECTIONS: tuple[Any, ...] = (dynamics, modes, sine, completion, fewshot, policies)
+SECTIONS: tuple[Any, ...] = (dynamics, modes, exploration, sine, completion, fewshot, policies)
 CATALOGUE: dict[str, Experiment[Any]] = {
     experiment.id: experiment
     for beyond in (False, True)

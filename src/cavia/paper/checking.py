@@ -113,7 +113,8 @@ def _mismatches(value: dict[str, Any], key: str) -> Iterator[str]:
         rows = [(i, j, row) for i, panel in enumerate(value["panels"]) for j, row in enumerate(panel["rows"])]
         parts = {f"panels[{i}].rows[{j}].pictures": row["pictures"] for i, j, row in rows}
     elif "columns" in value:
-        parts = {f"rows[{i}].cells": row["cells"] for i, row in enumerate(value["rows"])}
+        inner = "panels" if value.get("kind") == "paths" else "cells"
+        parts = {f"rows[{i}].{inner}": row[inner] for i, row in enumerate(value["rows"])}
     like = "x" if "x" in value else "columns"
     for name, part in parts.items():
         if len(part) != len(value[like]):

@@ -7,6 +7,7 @@ from typing import Any
 
 from cavia.learners.amortised import CNP
 from cavia.learners.base import Learner
+from cavia.learners.e_maml import EMAML
 from cavia.learners.gradient import CAVIA, MAML
 from cavia.learners.implicit import ImplicitMAML
 from cavia.learners.leo import LEO
@@ -16,6 +17,7 @@ from cavia.learners.metric import MatchingNets, ProtoNets
 from cavia.learners.mt_net import MTNet
 from cavia.learners.relation import RelationNets
 from cavia.learners.reptile import Reptile
+from cavia.learners.sampled import MAESN, SampledCAVIA
 from cavia.learners.variants import ANIL, CaviaMAML, MetaSGD
 from cavia.learners.versa import VERSA, VERSARegression
 from cavia.models.base import ContextModel
@@ -58,7 +60,10 @@ METHODS: dict[str, Method] = {
     "CAVIA, momentum": Method(CAVIA, {"optimiser": "momentum"}, context=True),
     "CAVIA, Adam": Method(CAVIA, {"optimiser": "adam"}, context=True),
     "CAVIA, Gauss–Newton": Method(CAVIA, {"optimiser": "gauss_newton"}, context=True),
+    "CAVIA, sampled context": Method(SampledCAVIA, context=True),
+    "MAESN": Method(MAESN, context=True),
     "MAML": Method(MAML),
+    "E-MAML": Method(EMAML),
     "MAML (first order)": Method(MAML, {"first_order": True}),
     "ANIL": Method(ANIL),
     "Meta-SGD": Method(MetaSGD),

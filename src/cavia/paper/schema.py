@@ -185,6 +185,29 @@ class Portraits(Plot):
     panels: Annotated[list[PortraitPanel], range(1, 101)]
 
 
+class PathPanel(TypedDict):
+    """Episodes in a plane, each the places that it went through, and a disk around the goal."""
+
+    goal: Place
+    radius: float
+    paths: list[list[Place]]
+
+
+class PathRow(TypedDict):
+    """One method's episodes, a panel for each column."""
+
+    label: str
+    panels: list[PathPanel]
+
+
+class Paths(Plot):
+    """A figure of episodes: methods below each other, numbers of updates side by side."""
+
+    kind: Literal["paths"]
+    columns: Annotated[list[str], range(1, 11)]
+    rows: Annotated[list[PathRow], range(1, 21)]
+
+
 class PictureRow(TypedDict):
     """One method's pictures, base64 PNGs, one for each column."""
 
@@ -220,7 +243,7 @@ class Summary(TypedDict):
     """What an experiment shows, from the results of its cells."""
 
     tables: NotRequired[list[ResultTable]]
-    figures: NotRequired[list[Lines | Scatter | Curves | Portraits | Pictures]]
+    figures: NotRequired[list[Lines | Scatter | Curves | Portraits | Paths | Pictures]]
     claims: NotRequired[list[Claim]]
 
 

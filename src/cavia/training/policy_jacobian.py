@@ -15,6 +15,7 @@ from cavia.kernels.choice import may_use
 from cavia.kernels.curvature import MOST_LAYERS
 from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
+from cavia.learners.e_maml import EMAML
 from cavia.learners.gradient import CAVIA, MAML, GradientLearner
 from cavia.learners.losses import point_weights
 from cavia.models.mlp import MLP
@@ -242,7 +243,7 @@ class PolicyJacobian(Jacobian):
         """Whether learner and policy are those that are written out here."""
         policy = learner.model
         return (
-            type(learner) in (CAVIA, MAML)
+            type(learner) in (CAVIA, MAML, EMAML)
             and learner.optimiser == "gradient"
             and type(policy) in HEADS
             and learner.loss == policy.loss

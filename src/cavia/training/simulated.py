@@ -87,9 +87,14 @@ class EpisodeFeed(Feed):
 
     def draw(self) -> EpisodeBlock:
         stages = self._stages(self.sizes.tasks_per_batch, self.sizes.query, self.generator, "train", self.share)
-        batch = MetaBatch([stage.points for stage in stages[:-1]], stages[-1].points)
-        returns = torch.tensor([_return(stages[0]), _return(stages[-1])], dtype=torch.float64)
-        before, after = self.ranks.mean(returns, len(batch)).tolist()
+        query, last = stages[-1].points, stages[-1].episodes.returns.double()  # [T]
+        returns = torch.tensor(
+            [_return(stages[0]), _return(stages[-1]), last.square().mean().item()], dtype=torch.float64
+        )
+        before, after, squares = self.ranks.mean(returns, len(last)).tolist()
+        std = max(squares - after**2, 0.0) ** 0.5
+        gain = ((last - after) / max(std, 1e-8)).to(query.x)
+        batch = MetaBatch([stage.points for stage in stages[:-1]], query, gain)
         return EpisodeBlock(batch, {"return_before": before, "return_after": after})
 
     def validate(self) -> Scored:

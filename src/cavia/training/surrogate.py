@@ -11,6 +11,7 @@ from torch import Tensor
 from cavia.errors import CaviaError
 from cavia.learners.acting import MetaBatch, Points, policy_of
 from cavia.learners.base import Learner
+from cavia.learners.gradient import GradientLearner
 from cavia.learners.losses import mean_over_points
 from cavia.training.jacobian import AutogradJacobian, Jacobian
 from cavia.training.outer import OuterStep
@@ -52,6 +53,10 @@ class PolicyStep(OuterStep):
         """−mean of A·π_new / π_old over each task's steps: predictions [T, N, D] twice → [T]."""
         return -mean_over_points(self.ratio(new, old, points) * points.y[..., -1], points.mask)
 
+    def terms(self, part: MetaBatch) -> Tensor | None:
+        """What the learner adds to each task's surrogate, [T], or nothing."""
+        return self.learner.policy_terms(part) if isinstance(self.learner, GradientLearner) else None
+
     def gradient(
         self,
         parts: Sequence[MetaBatch],
@@ -60,6 +65,8 @@ class PolicyStep(OuterStep):
         old: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, float, list[Tensor]]:
         """Eq. (6): the gradient [P] of the surrogate, averaged over all tasks, the surrogate, and all predictions.
+
+        What the learner adds to the surrogate (`policy_terms`) is part of both.
 
         kept:     a list for the Jacobians, to be reused for this many `products`; None: one in memory at a time
         old:      the predictions of the policies that acted, by default those of the parameters as they are
@@ -73,6 +80,11 @@ class PolicyStep(OuterStep):
             share = self.surrogate(new, before, part.query).sum() / count(parts)
             total += jacobian.pull(*torch.autograd.grad(share, new))
             loss += share.item()
+            terms = self.terms(part)
+            if terms is not None:
+                share = terms.sum() / count(parts)
+                total += flat(torch.autograd.grad(share, self.parameters, materialize_grads=True))
+                loss += share.item()
             if kept is not None:
                 kept.append(jacobian)
         return self.ranks.mean(total, count(parts)), self._mean_of_all(loss, parts), predictions
@@ -85,6 +97,7 @@ class PolicyStep(OuterStep):
             self.surrogate(one, before, part.query).sum().item()
             for one, before, part in zip(new, old, parts, strict=True)
         )
+        loss += sum(terms.sum().item() for terms in map(self.terms, parts) if terms is not None)
         return self._mean_of_all(loss / count(parts), parts), self.kl(parts, old, new)
 
     @torch.no_grad()

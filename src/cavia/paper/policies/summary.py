@@ -24,7 +24,7 @@ LINEAR = 0.8  # R²
 ALIGNED, APART = 0.9, 0.3  # |correlation| of a parameter with its coordinate, and with the other
 
 
-class _Method:
+class Updated:
     """The results of a method at its best inner rate, and its best later rate: both chosen on validation tasks.
 
     two_tasks: the test tasks are copies of two, so that only seeds count for the interval.
@@ -34,7 +34,9 @@ class _Method:
         self.group, self.two_tasks = group, two_tasks
         self.name = group[0]["method"]
         rates = [name.removeprefix("validation ") for name in group[0].scores if name.startswith("validation ")]
-        self.later = max(rates, key=lambda rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()))
+        validated = {rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()) for rate in rates}
+        self.later = max(rates, key=lambda rate: validated[rate])
+        self.validated = validated[self.later]
         self.note = f"inner rate {group[0]['inner_lr']:g}, later {self.later} of it; {iterations(group)}"
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
@@ -50,7 +52,7 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         for method in settings.methods
         if (groups := at_rates(results, method))
     }
-    methods = {method: _Method(group, two_tasks=name == "fig6a") for method, group in chosen.items()}
+    methods = {method: Updated(group, two_tasks=name == "fig6a") for method, group in chosen.items()}
     updates = range(settings.updates + 1)
     rows: list[Row] = [
         {
@@ -81,7 +83,7 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
     }
 
 
-def _pays(method: _Method) -> Claim:
+def _pays(method: Updated) -> Claim:
     before, after = method.after(0), method.after(1)
     gain = estimate(after - before)
     return {
@@ -91,7 +93,7 @@ def _pays(method: _Method) -> Claim:
     }
 
 
-def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Claim]:
+def _comparison(methods: dict[str, Updated], name: str, updates: int) -> list[Claim]:
     if not {"CAVIA", "MAML"} <= methods.keys():
         return []
     gaps = [difference(methods["CAVIA"].after(n), methods["MAML"].after(n)) for n in range(updates + 1)]
@@ -118,7 +120,7 @@ def _comparison(methods: dict[str, _Method], name: str, updates: int) -> list[Cl
 def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary:
     """Return after the last update for every inner rate, each with its own later rate."""
     series = [
-        curve_over_rates(results, method, settings.rates, lambda group: _Method(group).after(settings.updates))
+        curve_over_rates(results, method, settings.rates, lambda group: Updated(group).after(settings.updates))
         for method in ("CAVIA", "MAML")
     ]
     caption = (

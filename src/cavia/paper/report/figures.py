@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cavia.paper.report.palette import line_styles
 from cavia.paper.report.picture_figures import pictures_svg
-from cavia.paper.schema import Curves, Lines, Panel, Pictures, Portraits, Scatter, Series
+from cavia.paper.schema import Curves, Lines, Panel, Paths, Pictures, Portraits, Scatter, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +45,12 @@ _STYLE = {
 }
 
 
-def figure_svg(figure: Lines | Scatter | Curves | Portraits | Pictures, prefix: str) -> str:
+def figure_svg(figure: Lines | Scatter | Curves | Portraits | Paths | Pictures, prefix: str) -> str:
     """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
     return pictures_svg(figure, prefix) if figure["kind"] == "pictures" else _plot_svg(figure, prefix)
 
 
-def _plot_svg(figure: Lines | Scatter | Curves | Portraits, prefix: str) -> str:
+def _plot_svg(figure: Lines | Scatter | Curves | Portraits | Paths, prefix: str) -> str:
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -62,6 +62,8 @@ def _plot_svg(figure: Lines | Scatter | Curves | Portraits, prefix: str) -> str:
             _draw_curves(drawn, figure)
         elif figure["kind"] == "portraits":
             _draw_portraits(drawn, figure)
+        elif figure["kind"] == "paths":
+            _draw_paths(drawn, figure)
         else:
             _draw_scatter(drawn, figure)
         buffer = io.StringIO()
@@ -186,6 +188,25 @@ def _draw_portraits(drawn: "Figure", figure: Portraits) -> None:
     drawn.axes[0].set_ylabel(figure["y_label"])
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside upper center", ncols=4)
+
+
+def _draw_paths(drawn: "Figure", figure: Paths) -> None:
+    from matplotlib.patches import Circle
+
+    rows, columns = figure["rows"], figure["columns"]
+    drawn.set_size_inches(7.4, 0.4 + 1.7 * len(rows))
+    grid = drawn.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+    for row, every_axes in zip(rows, grid, strict=True):
+        for axes, panel in zip(every_axes, row["panels"], strict=False):
+            x, y = panel["goal"]
+            axes.add_patch(Circle((x, y), panel["radius"], color="#f0c9a8", linewidth=0))
+            for path in panel["paths"]:
+                axes.plot(*zip(*path, strict=True), color="#0072b2", alpha=0.55, linewidth=0.8)
+            axes.plot(0, 0, "o", color=_INK, markersize=3)
+            axes.set_aspect("equal")
+        every_axes[0].set_ylabel(row["label"], fontsize=8)
+    for axes, title in zip(grid[0], columns, strict=True):
+        axes.set_title(title)
 
 
 def _draw_panel(drawn: "Figure", axes: "Axes", panel: Panel) -> None:

@@ -14,6 +14,9 @@ METHODS: dict[str, tuple[str, str]] = {  # method → colour, marker
     "Meta-SGD": ("#56b4e9", "P"),
     "Reptile": ("#5f6670", "X"),
     "CAVIA + MAML": ("#8c6d1f", "h"),
+    "CAVIA, sampled context": ("#009e73", "<"),
+    "MAESN": ("#cc79a7", ">"),
+    "E-MAML": ("#e69f00", "p"),
 }
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
@@ -41,4 +44,4 @@ def _method(label: str) -> str | None:
         return "CAVIA + MAML"
     if "cavia" in name and "learned" in name:
         return "CAVIA, learned start"
-    return next((method for method in METHODS if method.lower() in name), None)
+    return max((method for method in METHODS if method.lower() in name), key=len, default=None)
