@@ -37,7 +37,7 @@ def test_misuse_is_one_line_and_changes_nothing(tmp_path, monkeypatch, capsys):
         with cavia.ContextStore(name, version) as store:
             store.put([1], torch.zeros(1, 2))
     for words, message in (
-        (["a", "b"], "looks into one store, got 2; to copy one: cavia store copy FROM TO"),
+        (["a", "b"], "looks into one store, got 'b' beside 'a'; to copy one: cavia store copy FROM TO"),
         (["copy", "a"], "takes two stores, FROM and TO, got 1"),
         (["copy", "a", "b", "c"], "takes two stores, FROM and TO, got 3"),
         (["copy", "a", "c", "--nearest", "1"], "takes neither --nearest nor --export"),

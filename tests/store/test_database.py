@@ -220,6 +220,7 @@ def test_files_that_are_not_stores_are_refused_and_left_alone(path, tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(cavia.CaviaError, match="is empty; give the learner"):
         cavia.ContextStore(tmp_path / "empty")
+    assert (tmp_path / "empty").read_bytes() == b""
 
 
 def test_a_later_format_is_refused(path):

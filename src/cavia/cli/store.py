@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from cavia.cli.arguments import a_path, a_store, at_least
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, shown
 
 
 def add_store_command(commands: Any) -> None:
@@ -35,7 +35,8 @@ def _store(options: argparse.Namespace) -> None:
         _look(first, options)
     elif str(first) != "copy":
         raise CaviaError(
-            f"cavia store looks into one store, got {len(others) + 1}; to copy one: cavia store copy FROM TO"
+            f"cavia store looks into one store, got {shown(str(others[0]))} beside {shown(str(first))}; "
+            "to copy one: cavia store copy FROM TO"
         )
     elif len(others) != 2:
         raise CaviaError(f"cavia store copy takes two stores, FROM and TO, got {len(others)}")

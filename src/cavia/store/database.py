@@ -106,6 +106,8 @@ class Database(Backend):
             connection.execute("BEGIN")  # another process may be making the file: look at one moment of it
             ours = self._is_ours(connection)
             connection.execute("COMMIT")
+            if not ours and not self._create:
+                raise CaviaError(f"{self.path} is empty; give the learner, or its version")
             if not ours:
                 self._make(connection)
             if not self.read_only:
