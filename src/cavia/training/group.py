@@ -35,6 +35,7 @@ class Group(Ranks):
     def __init__(self, device: torch.device, name: str):
         self.number, self.count = dist.get_rank(), dist.get_world_size()
         self.name = name
+        self._lost: CaviaError | None = None  # what we say if another rank is gone without a word
         self.talk = dist.new_group(backend="gloo", timeout=WITHOUT_END)
         self.data = dist.new_group(backend="nccl", timeout=WITHOUT_END) if device.type == "cuda" else self.talk
 
@@ -105,12 +106,15 @@ class Group(Ranks):
                     rank, kind, text = json.loads(store.get(self.name))
                     return KINDS.get(kind, CaviaError)(f"rank {rank}: {text}")
             time.sleep(0.05)
-        return CaviaError(
+        self._lost = CaviaError(
             f"another of the {self.count} ranks has ended (killed, or out of memory?); run the same again to resume"
         )
+        return self._lost
 
     def tell(self, error: BaseException) -> None:
-        """Leave word for the others of why we go; the first word stays."""
+        """Leave word for the others of why we go; the first word stays. That another is gone, they find themselves."""
+        if error is self._lost:
+            return
         kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
         text = one_line(str(error).strip() or type(error).__name__)
         with suppress(RuntimeError):
