@@ -59,7 +59,6 @@ def condition(
     At φ = 0 the module computes what it computed before, to the bit. Attention is the exception, by rounding: while
     gradients are on, because its fast kernels have no second derivative, and for layers inside an
     nn.TransformerEncoderLayer, because its fused inference path would bypass them. norm="task" has other statistics.
-    A module must not be called from several threads at once while it is conditioned.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(1, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
     >>> model = condition(net, at="0", context=5, example=torch.zeros(8, 1))
