@@ -65,7 +65,7 @@ def test_a_begun_run_goes_on_as_if_never_interrupted(tmp_path):
 def test_a_cells_folder_can_be_scored(capsys):
     (cell,) = (OLD / "table1" / "cells").glob("CAVIA-*")
     assert main(["evaluate", str(cell), "--tasks", "5"]) == 0
-    assert "after 1 steps" in capsys.readouterr().out
+    assert "after 1 step" in capsys.readouterr().out
 
 
 def test_a_result_can_be_reported(tmp_path):

@@ -121,7 +121,7 @@ def test_a_run_folder_has_the_best_model_and_can_be_evaluated(tmp_path, capsys):
     train(learner, 20, tmp_path, lr=0.3)
     assert_same(weights(cavia.load(tmp_path / "model.cavia")), weights(learner))
     assert main(["evaluate", str(tmp_path), "--tasks", "4"]) == 0
-    assert "mse after 1 steps" in capsys.readouterr().out
+    assert "mse after 1 step" in capsys.readouterr().out
 
 
 def test_the_run_folder_of_a_policy_has_the_best_one_and_can_be_evaluated(tmp_path, capsys):
@@ -129,7 +129,7 @@ def test_the_run_folder_of_a_policy_has_the_best_one_and_can_be_evaluated(tmp_pa
     policies.train(learner, 3, tmp_path)
     assert_same(weights(cavia.load(tmp_path / "model.cavia")), weights(learner))
     assert main(["evaluate", str(tmp_path), "--tasks", "3", "--steps", "1"]) == 0
-    assert "return after 1 steps" in capsys.readouterr().out
+    assert "return after 1 step" in capsys.readouterr().out
 
 
 def dropping():

@@ -47,7 +47,8 @@ class Evaluation:
     def __str__(self) -> str:
         pairs = zip(self.mean.tolist(), self.interval.tolist(), strict=True)
         return "\n".join(
-            f"{self.metric} after {step} steps: {mean:.4f} ± {width:.4f}" for step, (mean, width) in enumerate(pairs)
+            f"{self.metric} after {step} step{'s' * (step != 1)}: {mean:.4f} ± {width:.4f}"
+            for step, (mean, width) in enumerate(pairs)
         )
 
 
