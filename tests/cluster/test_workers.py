@@ -254,3 +254,46 @@ def test_a_head_that_is_gone_is_one_line(monkeypatch):
     monkeypatch.setattr(connection, "answers", lambda *_: False)
     with pytest.raises(CaviaError, match="the head of the Ray cluster is gone; once it is back, the same"):
         assert RayWorkers(Cluster(Ray(), ("nowhere", 1))).room
+
+
+class Head:
+    """Answers a client that wants to join with one error after the other, then lets it."""
+
+    def __init__(self, *errors):
+        self.errors, self.asked = list(errors), 0
+
+    def init(self, **options):
+        self.asked += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def shutdown(self):
+        pass
+
+
+BUSY = "Initialization failure from server:\nTraceback\nTimeoutError: the server took too long"
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked", "is_joined"),
+    [
+        ([], 1, True),
+        ([ConnectionError(BUSY)] * 2, 3, True),
+        ([ConnectionError(BUSY)] * 3, 3, False),
+        ([ConnectionError("no route")], 1, False),
+    ],
+)
+def test_a_busy_head_is_asked_again(errors, asked, is_joined):
+    head = Head(*errors)
+    try:
+        connection._join(head, "ray://head:10001", {})
+        assert is_joined
+    except ConnectionError:
+        assert not is_joined
+    assert head.asked == asked
+
+
+def test_an_announced_traceback_is_its_last_line():
+    said = connection._first_line(ConnectionError(BUSY))
+    assert said == "Initialization failure from server: TimeoutError: the server took too long"
+    assert connection._first_line(ConnectionError("no\nroute")) == "no"

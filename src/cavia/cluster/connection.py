@@ -13,6 +13,7 @@ from cavia.machine import cores
 ANSWER = 5.0  # seconds in which a cluster has to answer
 GONE = 20.0  # seconds of silence after which it is taken for dead
 STORE = 200 * 2**20  # bytes of the object store of a cluster that we start ourselves
+TRIES = 3  # to join a cluster from outside
 FORM = "ray, or ray://host:10001"
 
 
@@ -68,7 +69,7 @@ def connected(on: str) -> Iterator[Cluster]:
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     try:
         if address and address != "local":
-            ray.init(address=address, **quiet)
+            _join(ray, address, quiet)
         else:
             _init_here(ray, address, quiet)
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
@@ -120,6 +121,19 @@ def _speaks_grpc(host: str, port: int) -> bool:
     return True
 
 
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Join a cluster; a busy head, which may not start the server for a client in time, is asked again."""
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(address=address, **quiet)
+            return
+        except ConnectionError as error:
+            if not left or "Initialization failure" not in str(error):
+                raise
+            with suppress(Exception):
+                ray.shutdown()
+
+
 def _init_here(ray: Any, address: str, quiet: dict[str, Any]) -> None:
     """Join the cluster on this machine, or start one."""
     if address != "local":
@@ -146,4 +160,6 @@ def _be_quiet() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Of what the error says; if it announces a traceback, with the last line of that."""
+    first, *others = (str(error).strip() or type(error).__name__).splitlines()
+    return f"{first} {others[-1].strip()}" if others and first.endswith(":") else first
