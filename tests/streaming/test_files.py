@@ -1,10 +1,13 @@
 """Parts of a data set: every task is in exactly one, whole, wherever row groups cut."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
 from cavia import CaviaError
+from cavia.streaming import files
 from cavia.streaming.chunks import chunks
 from cavia.streaming.files import data_files, find_parts
 
@@ -77,3 +80,14 @@ def test_files_of_an_fsspec_address():
     (part,) = find_parts(data_files("memory://data"), "task")
     (table,) = chunks(part, "task")
     assert table.column("x").to_pylist() == [0, 1, 2]
+
+
+def test_a_folder_of_anything_else_is_refused_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "OTHERS", 3)
+    for name in "abc":
+        (tmp_path / name).touch()
+    (tmp_path / "d.parquet").touch()
+    assert [Path(one).name for one in files.data_files(str(tmp_path))] == ["d.parquet"]
+    (tmp_path / "e").touch()
+    with pytest.raises(CaviaError, match="holds over 3 other files; give the folder of the Parquet files"):
+        files.data_files(str(tmp_path))

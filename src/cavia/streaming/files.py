@@ -16,6 +16,7 @@ from cavia.errors import CaviaError, missing_package, named, nearest, shown
 
 ENDINGS = (".parquet", ".pq")
 ROWS = 2**15  # of a part, about; a row group is never cut
+OTHERS = 50_000  # files and folders beside the Parquet files, after which it is no folder of data
 AT_ONCE = 2**22  # names of tasks in memory, while it is found out whether one is in two places
 
 
@@ -46,11 +47,26 @@ def data_files(data: str) -> list[str]:
         files = [system.unstrip_protocol(one) for one in paths if one.endswith(ENDINGS)]
     else:
         place = Path(data).absolute()
-        found_here = [place] if place.is_file() else sorted(place.rglob("*")) if place.is_dir() else []
-        files = [str(one) for one in found_here if one.suffix in ENDINGS and not one.name.startswith((".", "_"))]
+        files = [str(one) for one in ([place] if place.is_file() else _below(place)) if one.suffix in ENDINGS]
     if not files:
         raise CaviaError(f"{named(data)} has no Parquet files (*.parquet)")
     return files
+
+
+def _below(folder: Path) -> list[Path]:
+    """The Parquet files in a folder and its folders, in the order of their names; an error if it is full of others."""
+    files, others = [], 0
+    try:
+        for path in folder.rglob("*"):
+            if path.suffix in ENDINGS and not path.name.startswith((".", "_")):
+                files.append(path)
+            elif (others := others + 1) > OTHERS:
+                raise CaviaError(
+                    f"{named(folder)} holds over {OTHERS:,} other files; give the folder of the Parquet files"
+                )
+    except OSError as error:
+        raise CaviaError(f"cannot look through {named(folder)}: {error.strerror or error}") from error
+    return sorted(files)
 
 
 def opened(file: str) -> Any:
