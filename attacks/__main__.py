@@ -1,7 +1,8 @@
 """python -m attacks [--minutes 60] [--seed 0] [--out results/attack]: attack until the time is over, and count.
 
-Each round has a seed of its own, one more than the last; `--seed N --rounds 1` does one again. Every misuse that got a
-raw error or no word at all is printed. Exit code 1 if there was one.
+The first round is done to its end, however long that takes: everything is attacked at least once. Each round has a seed
+of its own, one more than the last; `--seed N --rounds 1` does one again. Every misuse that got a raw error or no word
+at all is printed. Exit code 1 if there was one.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def main() -> int:
                 targets[kind].add(each.target)
                 if each.kind in (RAW, SILENT):
                     print(ascii(str(each)), flush=True)
-                if time.monotonic() > end:
+                if time.monotonic() > end and seed > options.seed:
                     break
         seed += 1
     page = as_page(counts, targets, range(options.seed, seed), options)
@@ -85,7 +86,8 @@ def as_page(counts: dict[str, Counter[str]], targets: dict[str, set[str]], seeds
     lines = [
         "# Misuses tried, and what they got",
         "",
-        f"`python -m attacks --minutes {options.minutes:g} --seed {seeds[0]} --share {options.share:g}`,",
+        f"`python -m attacks --minutes {options.minutes:g} --seed {seeds[0]} --share {options.share:g}"
+        f" --kinds {' '.join(options.kinds)}`,",
         f"seeds {seeds[0]} to {seeds[-1]}.",
         "",
         "- *Right*: the value is one that the call takes.",
