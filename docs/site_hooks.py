@@ -17,6 +17,8 @@ def on_files(files, config):
             files.append(File.generated(config, name, content=_without_links(path.read_text())))
         else:
             files.append(File.generated(config, name, abs_src_path=str(path)))
+    icon = ROOT / "src" / "cavia" / "demo" / "page" / "icon.svg"
+    files.append(File.generated(config, "pictures/icon.svg", abs_src_path=str(icon)))
     return files
 
 
