@@ -143,3 +143,26 @@ def test_two_runs_of_an_experiment_are_told_apart_by_their_settings(tmp_path):
 def test_a_result_found_twice_is_shown_once(results, tmp_path):
     page = write_report([results, results / "table1"], tmp_path / "out").read_text()
     assert page.count('<section id="table1') == 1
+
+
+def test_a_long_command_is_broken_at_its_options(tmp_path):
+    options = [f"--set setting_{number}={number}" for number in range(12)]
+    write(tmp_path, result(command=" ".join(["cavia run table1 --full", *options])))
+    page = write_report([tmp_path], tmp_path / "out")
+    for file in (page, page.with_name("report.md")):
+        command = re.search(r"cavia run table1 --full.*?(?=\n```|</code>)", file.read_text(), flags=re.DOTALL)[0]
+        assert all(len(line) <= 100 for line in command.splitlines())
+        assert command.replace(" \\\n   ", "").split(" --set ")[1:] == [option[6:] for option in options]
+
+
+def test_settings_are_one_entry_and_repeated_values_are_counted(tmp_path):
+    write(tmp_path, result(settings={"lr": 0.001, "shots": [10] * 60 + [100, 100]}))
+    page = write_report([tmp_path], tmp_path / "out").with_name("report.md").read_text()
+    assert "- settings: lr 0.001, shots 10 (60 times) / 100 / 100\n" in page
+
+
+def test_what_is_beyond_the_paper_is_said_once(tmp_path):
+    write(tmp_path, result("omniglot", reproduces="beyond the paper: accuracy on Omniglot"))
+    page = write_report([tmp_path], tmp_path / "out").with_name("report.md").read_text()
+    assert "| omniglot | Accuracy on Omniglot |" in page
+    assert "beyond the paper:" not in page

@@ -1,9 +1,11 @@
 """The parts of a report: each result with its anchor, its drawn figures and the words that sum it up."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from cavia.paper.catalogue import is_beyond
@@ -15,6 +17,7 @@ PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
 BEYOND = "Beyond the paper"
 ABOUT_BEYOND = "What the paper does not have: what it hoped for, and the systems that it names."
+_COMMAND_WIDTH = 90  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,11 @@ class Section:
     @property
     def reproduces(self) -> str:
         """What it shows, of the paper or beyond it, and what tells this run from others of it."""
-        return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
+        what = self.result["reproduces"]
+        if self.beyond:  # its part of the report says so already
+            what = what.removeprefix(f"{BEYOND.lower()}: ")
+            what = what[:1].upper() + what[1:]
+        return f"{what} ({self.apart})" if self.apart else what
 
     @property
     def all_drawings(self) -> "list[Drawing]":
@@ -75,10 +82,22 @@ class Section:
         return f"{sum(claim['holds'] for claim in claims)} of {len(claims)} hold" if claims else ""
 
     @property
+    def command(self) -> str:
+        """What to type for these numbers, broken at its options into lines that a page can show."""
+        lines = [""]
+        for part in re.split(r" (?=--)", " ".join(self.result["command"].split())):
+            if lines[-1] and len(lines[-1]) + len(part) > _COMMAND_WIDTH:
+                lines[-1] += " \\"
+                lines.append(f"    {part}")
+            else:
+                lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+        return "\n".join(lines)
+
+    @property
     def details(self) -> list[tuple[str, str]]:
         """How the numbers were made, as names and values: seeds, settings, machine, time."""
         result = self.result
-        settings = [(f"setting {name}", _plain(value)) for name, value in result["settings"].items()]
+        settings = ", ".join(f"{name} {_plain(value)}" for name, value in result["settings"].items())
         machine = ", ".join(f"{name} {_plain(value)}" for name, value in result["machine"].items())
         cells = result.get("cells", [])
         return [
@@ -88,7 +107,7 @@ class Section:
             ("machine", machine),
             ("cavia", ", ".join([result["version"], *result.get("commits", [])])),
             ("finished", result["finished"]),
-            *settings,
+            *([("settings", settings)] if settings else []),
         ]
 
 
@@ -141,7 +160,8 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return " / ".join(map(_plain, value))
+        runs = [(text, len(list(alike))) for text, alike in groupby(map(_plain, value))]
+        return " / ".join(f"{text} ({n} times)" if n > 3 else " / ".join([text] * n) for text, n in runs)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
