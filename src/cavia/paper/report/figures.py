@@ -77,8 +77,9 @@ def _draw_lines(drawn: "Figure", figure: Lines) -> None:
     axes = drawn.subplots()
     diverged = 0
     for series, style in zip(figure["series"], line_styles([s["label"] for s in figure["series"]]), strict=True):
-        alone = {"markersize": 9} if len(series["x"]) == 1 else {}  # a point without a line must be seen, too
-        axes.plot(series["x"], _gaps(series["y"]), label=series["label"], markeredgecolor="white", **style, **alone)
+        if len(series["x"]) == 1:
+            style |= {"markersize": 9}  # a point without a line must be seen, too
+        axes.plot(series["x"], _gaps(series["y"]), label=series["label"], markeredgecolor="white", **style)
         _draw_band(axes, series, style["color"], is_log=figure["y_scale"] == "log")
         if None in series["y"]:
             _mark_diverged(axes, series, style["color"], row=diverged)

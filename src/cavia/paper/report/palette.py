@@ -17,7 +17,7 @@ METHODS: dict[str, tuple[str, str]] = {  # method → colour, marker
     "CAVIA, sampled context": ("#009e73", "<"),
     "MAESN": ("#cc79a7", ">"),
     "E-MAML": ("#e69f00", "p"),
-    "wave basis": ("#333840", "*"),
+    "wave basis": ("#333840", "H"),
 }
 CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6670", "#8c6d1f")  # of points
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
