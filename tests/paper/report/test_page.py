@@ -29,7 +29,7 @@ def test_page_shows_numbers_verdicts_claims_and_figures(results, tmp_path):
     for text in ("0.99 ± 0.05", "0.84 ± 0.06", "1 short", "1 within", "1 of 2 hold", "1 h 24 min", "40 / 40"):
         assert text in page
     assert page.count("<svg ") == 2
-    assert "quick budget" not in page
+    assert "Quick budget" not in page
     assert sorted(path.name for path in index.parent.iterdir()) == ["fig3b.svg", "fig4.svg", "index.html", "report.md"]
 
 
@@ -87,8 +87,8 @@ def test_order_is_the_catalogues_with_full_before_quick(tmp_path):
     anchors = re.findall(r'<section id="([^"]+)"', page)
     of_paper = ["summary", "table1-full", "table1-quick", "fig4-full", "table2-full"]
     assert anchors == [*of_paper, "beyond", "dynamics-full", "modes-quick", "zeta-full"]
-    assert page.count("quick budget: expect worse numbers than the paper") == 1
-    assert page.count("quick budget: expect worse numbers than with --full") == 1
+    assert page.count("Quick budget: expect worse numbers than the paper") == 1
+    assert page.count("Quick budget: expect worse numbers than with --full") == 1
 
 
 @pytest.mark.parametrize(("names", "there"), [(["table1"], {"summary"}), (["dynamics"], {"beyond"})])
@@ -115,7 +115,7 @@ def test_changed_settings_are_named(tmp_path):
     index = write_report([tmp_path], tmp_path / "out")
     for page in (index, index.with_name("report.md")):
         assert "full, 3 settings changed" in page.read_text()
-        assert "the settings of --full, but for minutes 11, methods CAVIA / CAVIA (first order), many 1 / 1" in (
+        assert "Changed from --full: minutes 11, methods CAVIA / CAVIA (first order), many 1 (40 times) /" in (
             page.read_text()
         )
         assert "own" not in re.findall(r"budget: (\w+)", page.read_text())

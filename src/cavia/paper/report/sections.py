@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from cavia.paper.catalogue import is_beyond
@@ -16,7 +15,7 @@ from cavia.paper.schema import Result
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
 BEYOND = "Beyond the paper"
-ABOUT_BEYOND = "What the paper does not have: what it hoped for, and the systems that it names."
+ABOUT_BEYOND = "Experiments that the paper does not have."
 _COMMAND_WIDTH = 90  # characters of a line
 
 
@@ -160,8 +159,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        runs = [(text, len(list(alike))) for text, alike in groupby(map(_plain, value))]
-        return " / ".join(f"{text} ({n} times)" if n > 3 else " / ".join([text] * n) for text, n in runs)
+        return budgets.in_runs(map(_plain, value))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
