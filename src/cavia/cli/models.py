@@ -47,7 +47,9 @@ def add_model_commands(commands: Any) -> None:
         "--updates", type=int, default=2, help="number of updates, with an episode after each (default: 2)"
     )
     watch.add_argument("--seed", type=int, default=0, help="the seed of the episodes to adapt on (default: 0)")
-    watch.add_argument("--out", type=a_path, default=Path("out.gif"), help="a .gif, or a .png with eight frames of each episode")
+    watch.add_argument(
+        "--out", type=a_path, default=Path("out.gif"), help="a .gif, or a .png with eight frames of each episode"
+    )
     watch.set_defaults(action=_watch)
 
 
