@@ -39,7 +39,7 @@ def test_markdown_shows_the_same(results, tmp_path):
     for text in (
         "0.99 ± 0.05",
         "0.84 ± 0.06",
-        "✗ does not hold: MAML is not",
+        "✗ does not hold: MAML is not\n    - it is",
         "(fig3b.svg)",
         r"A \<b\>bold\</b\> title",
     ):

@@ -55,5 +55,6 @@ def _section(section: Section, level: str = "##") -> list[str]:
 
 
 def _claim(claim: str, holds: bool, evidence: str) -> str:
+    """The claim with its evidence one level below, by as many spaces as the site's Markdown asks for."""
     mark = "✓ holds" if holds else "✗ does not hold"
-    return f"- {mark}: {markdown_text(claim)}\n  - {markdown_text(evidence)}"
+    return f"- {mark}: {markdown_text(claim)}\n    - {markdown_text(evidence)}"
