@@ -89,13 +89,13 @@ class Target:
 
     work:  does the work in the folder, or goes on with it; called in a process of its own.
     lost:  what was acknowledged, but is not there.
-    found: what is left in the end, as values that can be compared.
+    left: what is left in the end, as values that can be compared.
     """
 
     name: str
     work: Callable[[Path, Acknowledged], None]
     lost: Callable[[Path, Acknowledged], list[str]]
-    found: Callable[[Path], Any]
+    left: Callable[[Path], Any]
 
 
 def fit_sine(folder: Path, said: Acknowledged) -> None:
@@ -243,7 +243,7 @@ def attack(target: Target, kills: int, seed: int) -> Tally:
         while tally.kills < kills:
             (folder / "work").mkdir()
             _one_run(target, folder / "work", log, chance, kills, seconds, tally)
-            _compare(target.found(folder / "work") if not tally.problems["failed"] else right, right, tally)
+            _compare(target.left(folder / "work") if not tally.problems["failed"] else right, right, tally)
             shutil.rmtree(folder / "work")
             if any(tally.problems.values()):
                 break
@@ -258,7 +258,7 @@ def _undisturbed(target: Target, folder: Path) -> tuple[Any, float]:
         raise SystemExit(f"{target.name} fails without being killed:\n{_tail(folder / 'log')}")
     seconds = time.monotonic() - begin
     said.close()
-    right = target.found(folder / "work")
+    right = target.left(folder / "work")
     shutil.rmtree(folder / "work")
     return right, seconds
 

@@ -41,7 +41,7 @@ FAULTY = """if True:
         there = int((folder / "number").read_text() or -1) if (folder / "number").exists() else -1
         return ["number"] if sys.argv[1] == "lost" and said.highest.get("number", -1) > there else []
 
-    def found(folder):
+    def left(folder):
         return dict.fromkeys(files(folder), 0)
 
     def leaves(folder, said):
@@ -51,7 +51,7 @@ FAULTY = """if True:
         mine.unlink()
 
     work = careless if sys.argv[1] == "lost" else leaves
-    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, found), 3, 0).problems.items()})
+    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, left), 3, 0).problems.items()})
 """
 
 

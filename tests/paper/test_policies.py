@@ -60,8 +60,8 @@ def test_neighbouring_experiments_take_over_each_others_training(navigation):
 
 def children(pid, word):
     """The processes that this one has started with such a word in their command lines."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found if word in Path(f"/proc/{child}/cmdline").read_bytes()]
+    ids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in ids if word in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 @pytest.mark.slow

@@ -31,15 +31,15 @@ def identifiability(
         return {}
     points = {name: _on_circle(values, (periods or {}).get(name)) for name, values in parameters.items()}
     every = torch.cat([*points.values()], 1)
-    found: dict[str, Any] = {}
+    r2: dict[str, Any] = {}
     for kind in ("linear", "non-linear"):
         missed = held_out_errors(contexts, every, linear=kind == "linear").split([p.shape[1] for p in points.values()])
-        found[kind] = {name: _r2(part, points[name]).item() for name, part in zip(points, missed, strict=True)}
+        r2[kind] = {name: _r2(part, points[name]).item() for name, part in zip(points, missed, strict=True)}
     missed_context = held_out_errors(every, contexts, linear=False)
     of_context = [
         _r2(error, column.unsqueeze(1)).item() for error, column in zip(missed_context, contexts.T, strict=True)
     ]
-    return found | {"of context": of_context, "whole": _r2(missed_context, contexts).item()}
+    return r2 | {"of context": of_context, "whole": _r2(missed_context, contexts).item()}
 
 
 def _on_circle(values: Tensor, period: float | None) -> Tensor:

@@ -50,11 +50,11 @@ def _problems(value: Any, form: Any, key: str) -> list[str]:
     if origin in (list, Sequence):
         if not isinstance(value, list):
             return [f"{key} must be a list, got {_short(value)}"]
-        return [found for i, one in enumerate(value) for found in _problems(one, arguments[0], f"{key}[{i}]")]
+        return [problem for i, one in enumerate(value) for problem in _problems(one, arguments[0], f"{key}[{i}]")]
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             return [f"{key} must be an object, got {_short(value)}"]
-        return [found for name, one in value.items() for found in _problems(one, arguments[1], f"{key}.{name}")]
+        return [problem for name, one in value.items() for problem in _problems(one, arguments[1], f"{key}.{name}")]
     return [] if form is Any else list(_problems_of_plain(value, form, key))
 
 

@@ -32,7 +32,7 @@ def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
         candidates = list(_finished(runs / entry["set"] / entry["experiment"], entry["cell"]))
         if not candidates:
             continue
-        cell, result = min(candidates, key=lambda found: _loss(found[1]))
+        cell, result = min(candidates, key=lambda candidate: _loss(candidate[1]))
         if (cell / "model.cavia").stat().st_size > LARGEST:
             raise CaviaError(f"{cell / 'model.cavia'} has more than {LARGEST} bytes")
         (out / name).mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     try:
         seconds = _stages(experiment.before(settings, cell, tasks), values, learner, place)
         ended = fit(learner, tasks, run_dir=folder, progress=place.show, **arguments)
-        found = experiment.measure(learner, tasks, settings, cell)
+        measured = experiment.measure(learner, tasks, settings, cell)
     except Diverged as error:
         return CellResult(cell.choices, own, diverged=str(error))
     return CellResult(
@@ -61,7 +61,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         curve=[
             [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
         ],
-        **found,
+        **measured,
     )
 
 

@@ -114,8 +114,8 @@ def fit(settings: CompletionSettings, cell: Cell) -> dict[str, Any]:
 def errors(learner: Learner, family: Completion, settings: Table2Settings, cell: Cell) -> dict[str, Any]:
     """Pixel MSE of whole test pictures."""
     pictures = min(settings.test_pictures, len(family.images.of("test")))
-    found = evaluate(learner, family, pictures, support=cell["known"], query=PIXELS, chunk=settings.chunk)
-    return {"scores": {"mse": found.scores[-1:].tolist()}, "probes": {"data": family.images.settings}}
+    result = evaluate(learner, family, pictures, support=cell["known"], query=PIXELS, chunk=settings.chunk)
+    return {"scores": {"mse": result.scores[-1:].tolist()}, "probes": {"data": family.images.settings}}
 
 
 @torch.no_grad()

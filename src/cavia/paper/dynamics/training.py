@@ -173,15 +173,15 @@ def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dic
     generator = seeded_generator(0, "identifiability")
     parameters = low + (high - low) * torch.rand(settings.probes, len(low), generator=generator)
     batch = family.of(parameters, 1, 1, generator)
-    found = contexts(learner, batch, learner.inner_steps)
+    context = contexts(learner, batch, learner.inner_steps)
     own = {name: batch.attributes[name] for name in family.names}
     start = dict(batch.support_x)["state"][:, 0, 0]  # of the trajectory that it adapted to
-    told = identifiability(found, own)
+    told = identifiability(context, own)
     return {
-        "context": found.tolist(),
+        "context": context.tolist(),
         "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
         **told,
-        **({"start": held_out_r2(found, start, linear=False).tolist()} if told else {}),
+        **({"start": held_out_r2(context, start, linear=False).tolist()} if told else {}),
     }
 
 

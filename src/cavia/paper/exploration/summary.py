@@ -49,9 +49,9 @@ def _paths(settings: ExplorationSettings, methods: dict[str, Updated]) -> Iterat
     shown = sorted({0, 1, settings.updates})
     rows: list[PathRow] = []
     for name, method in methods.items():
-        found = method.group[0].probes["paths"]
+        paths = method.group[0].probes["paths"]
         panels = [
-            {"goal": found["goal"], "radius": settings.disk, "paths": found[method.later][update]} for update in shown
+            {"goal": paths["goal"], "radius": settings.disk, "paths": paths[method.later][update]} for update in shown
         ]
         rows.append({"label": name, "panels": panels})  # type: ignore[typeddict-item]
     if rows:

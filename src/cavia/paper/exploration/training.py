@@ -73,11 +73,11 @@ def measure(learner: Any, env: TaskEnv, settings: ExplorationSettings, cell: Cel
 def paths(learner: Any, env: TaskEnv, settings: ExplorationSettings) -> dict[str, list[Any]]:
     """Positions along some episodes to one goal, [updates][episode][step][2], for each later rate; and the goal."""
     goal = RADIUS * torch.tensor([[math.cos(SHOWN_ANGLE), math.sin(SHOWN_ANGLE)]])
-    found = {}
+    of_rates = {}
     for rate in settings.later_rates:
         how = Updates(settings.discount, settings.trace, rate)
         random = seeded_generator(0, "paths")
         stages = adapt_in(learner, env, goal, settings.test_rollouts, settings.updates, random, how)
         walks = [stage.episodes.observations[0, :SHOWN_PATHS] for stage in stages]
-        found[f"{rate:g}"] = [[[[round(x, 3) for x in at] for at in one] for one in walk.tolist()] for walk in walks]
-    return {"goal": goal[0].tolist(), **found}
+        of_rates[f"{rate:g}"] = [[[[round(x, 3) for x in at] for at in one] for one in walk.tolist()] for walk in walks]
+    return {"goal": goal[0].tolist(), **of_rates}

@@ -115,10 +115,10 @@ def _network(settings: EmbeddingsSettings, episodes: Episodes) -> MetricLearner:
             f"there is no trained network {settings.network}: train it by `cavia run table3 --tuned --set "
             f'methods=ProtoNets --set shots=1`, or name another by --set network=…, or "{UNTRAINED}"'
         )
-    found = load(settings.network)
-    if not isinstance(found, MetricLearner):
-        raise CaviaError(f"network must be a learner that embeds, such as ProtoNets, got {type(found).__name__}")
-    return found
+    network = load(settings.network)
+    if not isinstance(network, MetricLearner):
+        raise CaviaError(f"network must be a learner that embeds, such as ProtoNets, got {type(network).__name__}")
+    return network
 
 
 def learner(settings: EmbeddingsSettings, cell: Cell, family: EmbeddedEpisodes) -> Learner:
@@ -133,8 +133,8 @@ def learner(settings: EmbeddingsSettings, cell: Cell, family: EmbeddedEpisodes) 
 
 
 def accuracy(learner: Learner, family: EmbeddedEpisodes, settings: EmbeddingsSettings, cell: Cell) -> dict[str, Any]:
-    found = evaluate(learner, family, settings.test_tasks)
-    return {"scores": {"accuracy": found.scores[-1:].tolist()}, "probes": {"data": family.episodes.images.settings}}
+    result = evaluate(learner, family, settings.test_tasks)
+    return {"scores": {"accuracy": result.scores[-1:].tolist()}, "probes": {"data": family.episodes.images.settings}}
 
 
 def cells(settings: EmbeddingsSettings, seeds: int) -> list[Cell]:

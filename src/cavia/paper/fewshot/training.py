@@ -93,9 +93,9 @@ def fit(settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
 
 def accuracy(learner: Learner, family: Episodes, settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
     """Accuracy on tasks of the test classes; and, where a context adapts, what it says about the task."""
-    found = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
+    result = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
     probes = probe(learner, family, settings.chunk) if isinstance(learner, CAVIA) else {}
-    return {"scores": {"accuracy": found.scores[-1:].tolist()}, "probes": probes | {"data": family.images.settings}}
+    return {"scores": {"accuracy": result.scores[-1:].tolist()}, "probes": probes | {"data": family.images.settings}}
 
 
 def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeats: int = 12) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeat
     y = batch.query_y.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)
     parts = TaskBatch(x, y, x, y).split(chunk)
     with evaluating(learner):
-        found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
+        context = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
     return {
-        "plane": plane(found).tolist(),
+        "plane": plane(context).tolist(),
         "task": torch.arange(tasks).repeat_interleave(repeats).tolist(),
-        "agreement": neighbour_agreement(found.unflatten(0, (tasks, repeats))),
+        "agreement": neighbour_agreement(context.unflatten(0, (tasks, repeats))),
         "chance": (repeats - 1) / (tasks * repeats - 1),
     }
 

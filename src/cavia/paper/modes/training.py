@@ -80,14 +80,14 @@ def learner(settings: ModesSettings, cell: Cell, family: Modes) -> Learner:
 def errors(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
     """MSE on test tasks after 0 … inner_steps steps, and of each kind of curve after the last."""
     sizes = (settings.test_tasks, settings.support, settings.test_points)
-    found = evaluate(learner, family, *sizes, learner.inner_steps, chunk=500)
+    result = evaluate(learner, family, *sizes, learner.inner_steps, chunk=500)
     batch = family.sample(*sizes, seeded_generator(0, "test"), "test")  # the same tasks
     kind = batch.attributes["kind"]
-    last = found.scores[-1]
+    last = result.scores[-1]
     of_kinds = {name: last[kind == number].mean().item() for number, name in enumerate(family.kinds)}
     curves = _curves(learner, family, batch)
     probes = {"of kinds": _finite(of_kinds), "curves": curves, **_told(learner, family, settings, cell)}
-    return {"scores": {"mse": found.scores.tolist()}, "probes": probes}
+    return {"scores": {"mse": result.scores.tolist()}, "probes": probes}
 
 
 def _curves(learner: Learner, family: Modes, batch: TaskBatch) -> list[dict[str, Any]]:
@@ -106,8 +106,8 @@ def _told(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) 
         return {}
     generator = seeded_generator(0, "identifiability")
     batch = replace(family, kinds=("sine",)).sample(settings.probes, settings.support, 1, generator, "test")
-    found = contexts(learner, batch.to(device_of(learner)), learner.inner_steps)
-    return identifiability(found.cpu(), {name: batch.attributes[name] for name in PARAMETERS}, {"phase": 2 * math.pi})
+    context = contexts(learner, batch.to(device_of(learner)), learner.inner_steps)
+    return identifiability(context.cpu(), {name: batch.attributes[name] for name in PARAMETERS}, {"phase": 2 * math.pi})
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -106,13 +106,13 @@ def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) ->
 
     "validation" is the same, with random actions, on as many validation tasks: it chooses the later rate.
     """
-    found: dict[str, list[list[float]]] = {}
+    scores: dict[str, list[list[float]]] = {}
     for rate in settings.later_rates:
         sampled, mean = evaluate(learner, env, **_how(settings, rate), metric=[RETURN, LIKELIEST])
         validated = evaluate(learner, env, **_how(settings, rate), split="val", metric=RETURN)
         for name, one in (("sampled", sampled), ("mean", mean), ("validation", validated)):
-            found[f"{name} {rate:g}"] = one.scores.tolist()
-    return {"scores": found}
+            scores[f"{name} {rate:g}"] = one.scores.tolist()
+    return {"scores": scores}
 
 
 def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
@@ -124,10 +124,10 @@ def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
 
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
     """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
-    found = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
-    assert found.adapted is not None
-    assert found.tasks is not None
-    context, goals = found.adapted.context, found.tasks
+    result = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
+    assert result.adapted is not None
+    assert result.tasks is not None
+    context, goals = result.adapted.context, result.tasks
     probes = {
         "contexts": context.tolist(),
         "goals": goals.tolist(),
@@ -135,7 +135,7 @@ def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) 
         "alignment": axis_alignment(context, goals).tolist(),
         **identifiability(context, {f"goal, {axis}": goals[:, i] for i, axis in enumerate("xy")}),
     }
-    return {"scores": {"sampled": found.scores.tolist()}, "probes": probes}
+    return {"scores": {"sampled": result.scores.tolist()}, "probes": probes}
 
 
 # Cells

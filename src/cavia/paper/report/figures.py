@@ -223,7 +223,7 @@ def _for_a_page(svg: str, prefix: str) -> str:
     """The `<svg>` element alone, with its ids and its style kept apart from the rest of a page."""
     svg = svg[svg.index("<svg") :]
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
     svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     svg = svg.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix} *{{')
     svg = svg.replace(f"'{_MEASURED_FONT}'", _SHOWN_FONTS)

@@ -31,13 +31,13 @@ def _result_files(folders: Sequence[Path]) -> Iterable[Path]:
     """Those below the folders, each file once."""
     seen: dict[str, Path] = {}
     for folder in folders:
-        found = []
+        below = []
         for number, (place, inner, files) in enumerate(os.walk(folder)):
             if number == MOST_FOLDERS:
                 raise CaviaError(f"there are more than {MOST_FOLDERS:,} folders in {folder}; name those with results")
             inner[:] = [name for name in inner if name != "cells"]
-            found += [Path(place, name) for name in files if name == "result.json"]
-        for path in sorted(found):
+            below += [Path(place, name) for name in files if name == "result.json"]
+        for path in sorted(below):
             seen.setdefault(os.path.realpath(path), path)
     return seen.values()
 

@@ -63,10 +63,10 @@ class LocalWorkers(Workers):
 
 def received(messages: Any) -> list[Message]:
     """All that a process has sent so far."""
-    found: list[Message] = []
+    sent: list[Message] = []
     try:
         while messages.poll():
-            found.append(messages.recv())
+            sent.append(messages.recv())
     except EOFError:
         pass
-    return found
+    return sent

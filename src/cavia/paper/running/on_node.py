@@ -138,8 +138,8 @@ class CellOnNode:
     def _stamps(self) -> dict[str, tuple[int, int]]:
         """File → when it was written, and its size."""
         paths = {name: self.folder / name for name in FILES}
-        found = {name: path.stat() for name, path in paths.items() if path.exists()}
-        return {name: (one.st_mtime_ns, one.st_size) for name, one in found.items()}
+        stats = {name: path.stat() for name, path in paths.items() if path.exists()}
+        return {name: (one.st_mtime_ns, one.st_size) for name, one in stats.items()}
 
     def _placed(self, error: Exception) -> CaviaError:
         return type(error)(error) if isinstance(error, Busy) else CaviaError(f"on node {this_node()}: {error}")

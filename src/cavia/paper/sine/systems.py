@@ -99,8 +99,8 @@ def learner(settings: MethodsSettings | WalkSettings, cell: Cell, family: Sine) 
 def as_trained(learner: Learner, family: Sine, settings: MethodsSettings, cell: Cell) -> dict[str, Any]:
     """MSE on the test tasks before adaptation, and after as many steps as in training."""
     sizes = (settings.test_tasks, settings.support, settings.test_points)
-    found = evaluate(learner, family, *sizes, learner.inner_steps, chunk=1000)
-    return {"scores": {MSE: found.scores[[0, -1]].tolist()}}
+    result = evaluate(learner, family, *sizes, learner.inner_steps, chunk=1000)
+    return {"scores": {MSE: result.scores[[0, -1]].tolist()}}
 
 
 def methods_summary(settings: MethodsSettings, results: list[CellResult]) -> Summary:
