@@ -1,4 +1,4 @@
-"""What the experiment with dynamical systems shows, by the rules of results/claims.md."""
+"""Summary of the experiment on dynamical systems, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,8 +25,8 @@ from cavia.paper.statistics import below, difference, grouped, scores, text
 MEASURES = ("in-domain", "adapted")
 UNIT = 1e5
 MOST_MINUTES = 30.0
-AXES = {"Lotka–Volterra": (0, 1, "prey", "predators"), "glycolysis": (0, 5, "S₁", "S₆")}  # states that are drawn
-Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one for each seed
+AXES = {"Lotka–Volterra": (0, 1, "prey", "predators"), "glycolysis": (0, 5, "S₁", "S₆")}  # the two states to draw
+Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one per seed
 
 
 def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:

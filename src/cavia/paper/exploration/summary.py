@@ -1,4 +1,4 @@
-"""What the experiment with sparse reward shows, by the rules of results/claims.md."""
+"""Summary of the experiment on sparse reward, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from cavia.paper.statistics import Scores, above, at_rates, difference, estimate
 
 
 def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary:
-    """Returns with sparse reward after 0, 1, … updates: each method at the rates that validate best with it."""
+    """Returns with sparse reward after 0, 1, … updates: each method at its best learning rates by validation."""
     methods: dict[str, Updated] = {}
     for name in settings.methods:
         tried = [Updated(group) for group in at_rates(results, name).values()]
@@ -41,7 +41,7 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
 
 
 def _found(method: Updated, update: int) -> Scores:
-    """Whether an episode came near the goal, 0 or 1 [seeds, tasks]: elsewhere there is no reward."""
+    """Whether any episode reached the goal's disk, 0 or 1 [seeds, tasks]: only there is reward."""
     return (method.after(update) > 0).astype(float)
 
 

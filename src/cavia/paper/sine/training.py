@@ -1,4 +1,4 @@
-"""What the sine experiments train and measure."""
+"""Training and measurement of the sine experiments."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ COMPARED = ("CAVIA", "MAML", "CAVIA, learned start", "MT-net")  # over all inner
 
 @dataclass(frozen=True)
 class SineSettings(Settings):
-    """What every sine experiment shares: the paper's values."""
+    """Shared by all sine experiments: the paper's values."""
 
     iterations: int = 50_000
     tasks_per_batch: int = 25
@@ -84,7 +84,7 @@ def errors(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -
 
 
 def errors_and_curves(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
-    """`errors`, and what some test curves look like before and after one step."""
+    """`errors`, and the fits of some test curves before and after one step."""
     batch = next(_test_tasks(learner, family, settings).split(SHOWN))
     return errors(learner, family, settings, cell) | {"probes": {"curves": fitted_curves(learner, batch, 1)}}
 
