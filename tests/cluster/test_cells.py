@@ -122,5 +122,5 @@ def test_ctrl_c_keeps_a_checkpoint(tmp_path):
         until(lambda: "iteration" in said(), process, said)
         process.send_signal(2)
         assert process.wait(SECONDS) == 130
-        assert "run the same command again to go on" in said().splitlines()[-1]
+        assert "run the same command again to resume" in said().splitlines()[-1]
         assert first_checkpoint(tmp_path)

@@ -178,7 +178,7 @@ class RunFolder:
             except CaviaError as error:
                 if may_be_cut and number == len(lines):
                     return
-                raise CaviaError(f"{error}; delete the line to go on without it") from error
+                raise CaviaError(f"{error}; delete the line to continue without it") from error
             yield line, metrics
 
     def append_metrics(self, line: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Disp
             _stop(workers)
 
 
-_GO_ON = "stopped; finished cells are kept, run the same command again to go on"
+_GO_ON = "stopped; finished cells are kept, run the same command again to resume"
 
 
 def _show(worker: Worker, display: Display) -> None:
@@ -77,7 +77,7 @@ def _result(worker: Worker) -> CellResult:
     if result is None:
         raise CaviaError(
             f"{worker.name}: its process ended with code {worker.exitcode} before it was finished "
-            "(killed, or out of memory?); run the same command again to go on"
+            "(killed, or out of memory?); run the same command again to resume"
         )
     return result
 

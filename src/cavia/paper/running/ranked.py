@@ -47,7 +47,7 @@ class RankedWorker(Worker):
             if codes[gone]:  # the others may be compiling for minutes before they notice
                 self.failure = CaviaError(
                     f"rank {gone} of {len(codes)} ended with code {codes[gone]} (killed, or out of memory?); run the "
-                    "same command again to go on"
+                    "same command again to resume"
                 )
             self.kill()
         return None if None in codes else codes[0]

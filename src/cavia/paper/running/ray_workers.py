@@ -174,7 +174,7 @@ class RayWorker(Worker):
             self._end([], INTERRUPTED)
         elif self._deaths == DEATHS:
             why = f"{what} {DEATHS + 1} times before it wrote a checkpoint (out of memory?)"
-            self._end([CaviaError(f"{why}; run the same command again to go on")], 2)
+            self._end([CaviaError(f"{why}; run the same command again to resume")], 2)
         else:
             self._deaths += 1
             self._said.append(f"{what}; it goes on elsewhere from its last checkpoint")
