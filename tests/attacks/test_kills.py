@@ -26,7 +26,8 @@ def test_nothing_is_lost_or_left_behind(target):
 
 FAULTY = """if True:
     import os, sys, time
-    from attacks.kills import Target, attack, files
+    from attacks.kill_targets import Target, files
+    from attacks.kills import attack
 
     def careless(folder, said):  # says that it has done what it has not, and forgets its temporary file
         (folder / "temporary").touch()
