@@ -32,8 +32,8 @@ def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Itera
 def _rows(label: str, group: Sequence[CellResult], names: Sequence[str]) -> Iterator[Row]:
     before = f"{label}, " if label else ""
     for kind, words in WAYS.items():
-        told = [[one.probes.get(kind, {}).get(name) for one in group] for name in names]
-        yield {"label": before + words, "cells": [*map(_cell, told), None]}
+        by_name = [[one.probes.get(kind, {}).get(name) for one in group] for name in names]
+        yield {"label": before + words, "cells": [*map(_cell, by_name), None]}
     whole = _cell([one.probes.get("whole") for one in group])
     yield {"label": before + BACK, "cells": [*(None for _ in names), whole]}
 

@@ -34,7 +34,7 @@ class Kind:
     inner_lr:   initial learning rate of CAVIA's steps.
     iterations: of each method: first on single transitions, then on whole trajectories.
     limits:     of the claim on errors, in-domain and adapted.
-    told:       lower limit of R² in the claims on what the context encodes.
+    least_r2:   lower limit of R² in the claims on what the context encodes.
     """
 
     family: type[Dynamics]
@@ -47,7 +47,7 @@ class Kind:
     inner_lr: float
     iterations: Mapping[str, tuple[int, int]]
     limits: tuple[float, float]
-    told: float
+    least_r2: float
 
 
 KINDS = {
@@ -62,7 +62,7 @@ KINDS = {
         inner_lr=100.0,
         iterations={NEWTON: (2000, 2000), CAVIA: (600, 600)},
         limits=(2.5e-5, 5e-5),
-        told=0.99,
+        least_r2=0.99,
     ),
     "glycolysis": Kind(
         Glycolysis,
@@ -75,7 +75,7 @@ KINDS = {
         inner_lr=100.0,
         iterations={NEWTON: (5000, 2500), CAVIA: (1200, 1000)},
         limits=(3.3e-4, 2.8e-4),
-        told=0.9,
+        least_r2=0.9,
     ),
 }
 
@@ -164,10 +164,10 @@ def measure(learner: Learner, family: Dynamics, settings: DynamicsSettings, cell
     new = evaluate(learner, family, len(family.systems["test"]), 1, count, learner.inner_steps)
     scores = {"in-domain": old.scores[[0, -1]].tolist(), "adapted": new.scores[[0, -1]].tolist()}
     portraits = _portraits(learner, family)
-    return {"scores": scores, "probes": {"portraits": portraits, **_told(learner, family, settings)}}
+    return {"scores": scores, "probes": {"portraits": portraits, **_identified(learner, family, settings)}}
 
 
-def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dict[str, Any]:
+def _identified(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dict[str, Any]:
     """How well the contexts of random systems encode their parameters, and what else they hold."""
     low, high = torch.tensor(family.systems["train"]).aminmax(dim=0)
     generator = seeded_generator(0, "identifiability")
@@ -176,12 +176,12 @@ def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dic
     context = contexts(learner, batch, learner.inner_steps)
     own = {name: batch.attributes[name] for name in family.names}
     start = dict(batch.support_x)["state"][:, 0, 0]  # initial state of the support trajectory
-    told = identifiability(context, own)
+    r2 = identifiability(context, own)
     return {
         "context": context.tolist(),
         "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
-        **told,
-        **({"start": held_out_r2(context, start, linear=False).tolist()} if told else {}),
+        **r2,
+        **({"start": held_out_r2(context, start, linear=False).tolist()} if r2 else {}),
     }
 
 

@@ -22,7 +22,7 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
         for name, method in methods.items()
     ]
     reached: list[Row] = [
-        {"label": name, "cells": [cell(_found(method, n), None, 0, unit=100.0) for n in updates]}
+        {"label": name, "cells": [cell(_reached(method, n), None, 0, unit=100.0) for n in updates]}
         for name, method in methods.items()
     ]
     counts = f"{settings.test_tasks} unseen goals, {settings.test_rollouts} episodes to each before each update"
@@ -40,7 +40,7 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
     }
 
 
-def _found(method: Updated, update: int) -> Scores:
+def _reached(method: Updated, update: int) -> Scores:
     """Whether any episode reached the goal's disk, 0 or 1 [seeds, tasks]: only there is reward."""
     return (method.after(update) > 0).astype(float)
 
@@ -74,7 +74,7 @@ def _claims(methods: dict[str, Updated], updates: int) -> Iterator[Claim]:
             }
     for rival in (CAVIA, MAML, EMAML):
         if SAMPLED in methods and rival in methods:
-            gap = difference(_found(methods[SAMPLED], 0), _found(methods[rival], 0))
+            gap = difference(_reached(methods[SAMPLED], 0), _reached(methods[rival], 0))
             yield {
                 "claim": f"Before any update, a sampled context reaches more of the goals than {rival}.",
                 "holds": above(gap),

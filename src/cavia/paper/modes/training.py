@@ -86,7 +86,7 @@ def errors(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell)
     last = result.scores[-1]
     of_kinds = {name: last[kind == number].mean().item() for number, name in enumerate(family.kinds)}
     curves = _curves(learner, family, batch)
-    probes = {"of kinds": _finite(of_kinds), "curves": curves, **_told(learner, family, settings, cell)}
+    probes = {"of kinds": _finite(of_kinds), "curves": curves, **_identified(learner, family, settings, cell)}
     return {"scores": {"mse": result.scores.tolist()}, "probes": probes}
 
 
@@ -100,7 +100,7 @@ def _curves(learner: Learner, family: Modes, batch: TaskBatch) -> list[dict[str,
     return shown
 
 
-def _told(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
+def _identified(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
     """How well the contexts of sines encode their parameters, for methods with a context."""
     if not METHODS[cell["method"]].context:
         return {}

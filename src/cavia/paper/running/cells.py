@@ -38,7 +38,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Disp
                     _show(worker, display)
                 if stop.made:
                     display.say("stopping; every cell writes a checkpoint first (Ctrl-C again: at once)")
-                    raise Interrupted(_GO_ON)
+                    raise Interrupted(_RESUME)
                 if time.monotonic() >= until:
                     return
                 for worker in [worker for worker in workers if worker.exitcode is not None]:
@@ -53,7 +53,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Disp
             _stop(workers)
 
 
-_GO_ON = "stopped; finished cells are kept, run the same command again to resume"
+_RESUME = "stopped; finished cells are kept, run the same command again to resume"
 
 
 def _show(worker: Worker, display: Display) -> None:
@@ -70,7 +70,7 @@ def _show(worker: Worker, display: Display) -> None:
 def _result(worker: Worker) -> CellResult:
     """The worker's result; raises if it ended without one."""
     if worker.exitcode == INTERRUPTED:
-        raise Interrupted(_GO_ON)
+        raise Interrupted(_RESUME)
     if worker.failure:
         raise CaviaError(f"{worker.name}: {worker.failure}")
     result = read_result(worker.order, worker.cell)

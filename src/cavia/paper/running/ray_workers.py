@@ -177,7 +177,7 @@ class RayWorker(Worker):
             self._end([CaviaError(f"{why}; run the same command again to resume")], 2)
         else:
             self._deaths += 1
-            self._said.append(f"{what}; it goes on elsewhere from its last checkpoint")
+            self._said.append(f"{what}; it resumes elsewhere from its last checkpoint")
             self._begin()
 
     def _end(self, messages: list[Message], exitcode: int) -> None:

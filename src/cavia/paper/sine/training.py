@@ -99,9 +99,9 @@ def embedding(learner: Learner, family: Sine, settings: SineSettings, cell: Cell
     context = contexts(learner, batch, settings.steps)
     of_tasks = {name: values.tolist() for name, values in batch.attributes.items()}
     r2 = {name: neighbour_r2(context, values) for name, values in batch.attributes.items()}
-    told = identifiability(context, batch.attributes, periods={"phase": 2 * math.pi})
+    identified = identifiability(context, batch.attributes, periods={"phase": 2 * math.pi})
     return errors(learner, family, settings, cell) | {
-        "probes": {"context": context.tolist(), **of_tasks, "r2": r2, **told}
+        "probes": {"context": context.tolist(), **of_tasks, "r2": r2, **identified}
     }
 
 
