@@ -79,7 +79,7 @@ def is_clear(message: str, about: str, value: Any) -> bool:
     else:
         words |= {str(value)[:20], repr(value)[:20], repr(value)[1:-1][:20]}
     if isinstance(value, str):
-        words |= {"".join(takewhile(str.isprintable, value))[:20]}
+        words |= {"".join(takewhile(str.isprintable, text))[:20] for text in (value, value.rstrip("/"))}
     if isinstance(value, list | tuple | dict | set | range):
         words |= {str(len(value)), *(repr(part)[:20] for part in list(value)[:3])}
         words |= {type(part).__name__ for part in list(value)[:3]}

@@ -26,7 +26,8 @@ def test_nothing_is_lost_or_left_behind(target):
 
 FAULTY = """if True:
     import os, sys, time
-    from attacks.kills import Target, attack, files
+    from attacks.kill_targets import Target, files
+    from attacks.kills import attack
 
     def careless(folder, said):  # says that it has done what it has not, and forgets its temporary file
         (folder / "temporary").touch()
@@ -41,7 +42,7 @@ FAULTY = """if True:
         there = int((folder / "number").read_text() or -1) if (folder / "number").exists() else -1
         return ["number"] if sys.argv[1] == "lost" and said.highest.get("number", -1) > there else []
 
-    def found(folder):
+    def left(folder):
         return dict.fromkeys(files(folder), 0)
 
     def leaves(folder, said):
@@ -51,7 +52,7 @@ FAULTY = """if True:
         mine.unlink()
 
     work = careless if sys.argv[1] == "lost" else leaves
-    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, found), 3, 0).problems.items()})
+    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, left), 3, 0).problems.items()})
 """
 
 

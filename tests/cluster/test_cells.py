@@ -49,7 +49,7 @@ def until(condition, process, said):
     raise AssertionError(f"waited for too long: {said()}")
 
 
-def found(out):
+def outcome(out):
     """What does not depend on the time that it took: models, metrics and scores of all cells."""
     values = {}
     for cell in sorted((out / "table1" / "cells").iterdir()):
@@ -65,7 +65,7 @@ def local(tmp_path_factory):
     out = tmp_path_factory.mktemp("local")
     order = [sys.executable, "-m", "cavia", *command(out, "--jobs", "2")]
     subprocess.run(order, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    return found(out)
+    return outcome(out)
 
 
 def first_checkpoint(out):
@@ -82,7 +82,7 @@ def test_a_node_dies_under_a_cell_and_a_later_one_takes_it_over(tmp_path, local)
         later = there.add()
         assert process.wait(SECONDS) == 0, said()
         assert f"({later.node_id[:8]})" in said()
-    assert found(tmp_path) == local
+    assert outcome(tmp_path) == local
 
 
 @pytest.mark.check
@@ -97,7 +97,7 @@ def test_after_the_head_died_the_same_command_goes_on(tmp_path, local):
         assert "Traceback" not in said()
     with nodes(2) as there, started(tmp_path, there.address, *kept) as (process, said):
         assert process.wait(SECONDS) == 0, said()
-    assert found(tmp_path) == local
+    assert outcome(tmp_path) == local
 
 
 @pytest.mark.check
@@ -111,8 +111,8 @@ def test_a_cluster_is_joined_from_outside(tmp_path):
         started(tmp_path, "", "--set=iterations=2", on=address) as (process, said),
     ):
         assert process.wait(SECONDS) == 0, said()
-    assert {cell: value[3][-1]["iteration"] for cell, value in found(tmp_path).items()} == dict.fromkeys(
-        found(tmp_path), 2
+    assert {cell: value[3][-1]["iteration"] for cell, value in outcome(tmp_path).items()} == dict.fromkeys(
+        outcome(tmp_path), 2
     )
 
 
@@ -122,5 +122,5 @@ def test_ctrl_c_keeps_a_checkpoint(tmp_path):
         until(lambda: "iteration" in said(), process, said)
         process.send_signal(2)
         assert process.wait(SECONDS) == 130
-        assert "run the same command again to go on" in said().splitlines()[-1]
+        assert "run the same command again to resume" in said().splitlines()[-1]
         assert first_checkpoint(tmp_path)

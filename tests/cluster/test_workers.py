@@ -106,7 +106,7 @@ def test_a_node_that_dies_costs_no_more_than_since_the_last_checkpoint(order):
     worker, ray = started(order, BEGUN, News([], {CHECKPOINT: b"half"}, None), NodeDiedError())
     for _ in range(3):
         said = worker.news()
-    assert said == ["its node died; it goes on elsewhere from its last checkpoint"]
+    assert said == ["its node died; it resumes elsewhere from its last checkpoint"]
     assert [dict(task.files) for task in ray.tasks] == [{}, {CHECKPOINT: b"half"}]
     assert (order.folder(CELL) / "checkpoint.safetensors").read_bytes() == b"half"
     assert worker.exitcode is None
@@ -117,7 +117,7 @@ def test_a_process_that_was_killed_goes_on_elsewhere(order, code):
     worker, ray = started(order, BEGUN, News([], {CHECKPOINT: b"half"}, None), News([], {}, code))
     for _ in range(3):
         said = worker.news()
-    assert said == ["its process was killed; it goes on elsewhere from its last checkpoint"]
+    assert said == ["its process was killed; it resumes elsewhere from its last checkpoint"]
     assert dict(ray.tasks[-1].files) == {CHECKPOINT: b"half"}
     assert (ray.killed, worker.exitcode) == (1, None)
 

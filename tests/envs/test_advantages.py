@@ -32,27 +32,27 @@ def episodes(rollouts):
 @pytest.mark.parametrize("discount", [0.0, 0.95, 1.0])
 def test_returns_equal_their_definition(discount):
     rollouts = some()
-    found = discounted_returns(rollouts.rewards, discount)
+    returns = discounted_returns(rollouts.rewards, discount)
     for place in episodes(rollouts):
         expected = reference_rl.returns(rollouts.rewards[place].tolist(), discount)
-        assert found[place].tolist() == pytest.approx(expected, abs=1e-12)
+        assert returns[place].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("discount", "trace"), [(0.95, 1.0), (0.9, 0.7), (1.0, 0.0)])
 def test_advantages_equal_their_definition(discount, trace):
     rollouts = some()
     values = torch.randn(rollouts.rewards.shape, dtype=torch.float64)
-    found = generalised_advantages(rollouts.rewards, values, rollouts.mask, discount, trace)
+    actual = generalised_advantages(rollouts.rewards, values, rollouts.mask, discount, trace)
     for place in episodes(rollouts):
         expected = reference_rl.gae(rollouts.rewards[place].tolist(), values[place].tolist(), discount, trace)
-        assert found[place].tolist() == pytest.approx(expected, abs=1e-12)
-    assert (found[~rollouts.mask] == 0).all()
+        assert actual[place].tolist() == pytest.approx(expected, abs=1e-12)
+    assert (actual[~rollouts.mask] == 0).all()
 
 
 def test_the_baseline_is_each_tasks_own_ridge_regression():
     rollouts = some(horizon=30)
     returns = discounted_returns(rollouts.rewards, 0.95)
-    found = baseline_values(rollouts, returns)
+    baseline = baseline_values(rollouts, returns)
     for task in range(3):
         rows, targets = [], []
         for r in range(4):
@@ -65,17 +65,17 @@ def test_the_baseline_is_each_tasks_own_ridge_regression():
         weights = torch.linalg.lstsq(
             torch.cat([x, 1e-5**0.5 * torch.eye(10, dtype=x.dtype)]), torch.cat([y, torch.zeros(10, dtype=y.dtype)])
         ).solution
-        assert torch.allclose(found[task][rollouts.mask[task]], x @ weights, atol=1e-6)
+        assert torch.allclose(baseline[task][rollouts.mask[task]], x @ weights, atol=1e-6)
 
 
 def test_advantages_are_normalised_over_the_running_steps_of_each_task():
     rollouts = some()
-    found = advantages(rollouts)
+    normalised = advantages(rollouts)
     for task in range(3):
-        steps = found[task][rollouts.mask[task]]
+        steps = normalised[task][rollouts.mask[task]]
         assert steps.mean().item() == pytest.approx(0, abs=1e-9)
         assert steps.std(correction=0).item() == pytest.approx(1, abs=1e-6)
-    assert (found[~rollouts.mask] == 0).all()
+    assert (normalised[~rollouts.mask] == 0).all()
 
 
 def test_a_task_without_differences_or_steps_gets_zeros_and_no_nan():
@@ -97,6 +97,6 @@ def test_what_comes_after_the_end_of_an_episode_changes_nothing():
 def test_observations_that_say_the_same_twice_have_a_baseline(size):
     rollouts = some(rollouts=20, horizon=100)
     twice = torch.cat([rollouts.observations * size] * 2 + [torch.full_like(rollouts.observations, 16384.0)], -1)
-    found = advantages(replace(rollouts, observations=twice))
-    assert found.isfinite().all()
-    torch.testing.assert_close(found, advantages(rollouts), rtol=0.01, atol=0.01)
+    actual = advantages(replace(rollouts, observations=twice))
+    assert actual.isfinite().all()
+    torch.testing.assert_close(actual, advantages(rollouts), rtol=0.01, atol=0.01)

@@ -113,8 +113,8 @@ def test_directions_come_equally_often_and_velocities_evenly(split):
 
 
 @pytest.mark.parametrize("backend", ["rollout", "list"])
-@pytest.mark.parametrize(("entry", "value", "found"), [(3, float("nan"), "nan"), (14, 1e11, r".*e\+")])
-def test_a_simulation_that_blows_up_is_named(backend, entry, value, found, tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize(("entry", "value", "shown"), [(3, float("nan"), "nan"), (14, 1e11, r".*e\+")])
+def test_a_simulation_that_blows_up_is_named(backend, entry, value, shown, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     env = CheetahVelocity(backend=backend, threads=2)
     run(env)
@@ -123,7 +123,7 @@ def test_a_simulation_that_blows_up_is_named(backend, entry, value, found, tmp_p
         state["physics"][3, entry] = value
         env.load_state(state)
         with pytest.raises(
-            cavia.CaviaError, match=rf"task 1, rollout 1 broke .* step \d+: qpos\[0\] is {found}.*smaller"
+            cavia.CaviaError, match=rf"task 1, rollout 1 broke .* step \d+: qpos\[0\] is {shown}.*smaller"
         ):
             env.step(torch.zeros(2, 2, 6))
         with pytest.raises(cavia.CaviaError, match="call reset first"):

@@ -124,23 +124,23 @@ def test_goals_are_spread_evenly(split):
 def test_rollouts_of_a_policy_that_arrives():
     env, random = Navigation(), generator()
     goals = torch.tensor([[0.3, 0.0], [-0.25, 0.45]])
-    found = collect(env, goals, lambda seen: goals[:, None] - seen, 3, random)
+    rollouts = collect(env, goals, lambda seen: goals[:, None] - seen, 3, random)
     steps = 5  # the farthest coordinate is 0.45 away
-    assert found.observations.shape == found.actions.shape == (2, 3, steps, 2)
-    assert found.rewards.shape == found.mask.shape == (2, 3, steps)
-    assert found.mask.sum(-1).tolist() == [[3] * 3, [5] * 3]
-    assert found.rewards[0, :, 3:].abs().max() == 0
-    torch.testing.assert_close(found.returns[0], torch.tensor(-0.3), atol=1e-6, rtol=0)
-    assert torch.equal(found.observations[0, 0, 3], found.observations[0, 0, 4])  # it stays where it arrived
+    assert rollouts.observations.shape == rollouts.actions.shape == (2, 3, steps, 2)
+    assert rollouts.rewards.shape == rollouts.mask.shape == (2, 3, steps)
+    assert rollouts.mask.sum(-1).tolist() == [[3] * 3, [5] * 3]
+    assert rollouts.rewards[0, :, 3:].abs().max() == 0
+    torch.testing.assert_close(rollouts.returns[0], torch.tensor(-0.3), atol=1e-6, rtol=0)
+    assert torch.equal(rollouts.observations[0, 0, 3], rollouts.observations[0, 0, 4])  # it stays where it arrived
 
 
 def test_rollouts_end_at_the_horizon(env):
     env.horizon, random = 3, generator()
-    found = collect(env, env.sample_tasks(TASKS, random), lambda seen: some_action(env), ROLLOUTS, random)
-    assert found.observations.shape == (TASKS, ROLLOUTS, 3, env.observations)
-    assert found.mask.all()
-    torch.testing.assert_close(found.returns, found.rewards.sum(2).mean(1))
-    assert not torch.equal(found.observations[:, :, 0], found.observations[:, :, 1])
+    rollouts = collect(env, env.sample_tasks(TASKS, random), lambda seen: some_action(env), ROLLOUTS, random)
+    assert rollouts.observations.shape == (TASKS, ROLLOUTS, 3, env.observations)
+    assert rollouts.mask.all()
+    torch.testing.assert_close(rollouts.returns, rollouts.rewards.sum(2).mean(1))
+    assert not torch.equal(rollouts.observations[:, :, 0], rollouts.observations[:, :, 1])
 
 
 def test_navigation_equals_a_plain_loop():
@@ -172,11 +172,11 @@ def test_goals_on_the_semicircle_are_two_away_and_never_below(split):
 
 def test_reward_is_zero_outside_the_disk_and_episodes_go_on():
     env, goals = Navigation(30, goals="semicircle", disk=0.8), torch.tensor([[0.0, 2.0], [2.0, 0.0]])
-    found = collect(env, goals, lambda seen: torch.tensor([0.0, 0.1]).expand_as(seen), 1, generator())
+    rollouts = collect(env, goals, lambda seen: torch.tensor([0.0, 0.1]).expand_as(seen), 1, generator())
     away = [abs(2.0 - 0.1 * (step + 1)) for step in range(30)]
-    torch.testing.assert_close(found.rewards[0, 0], torch.tensor([2 - d if d <= 0.8 + 1e-6 else 0.0 for d in away]))
-    assert (found.rewards[1] == 0).all()
-    assert found.mask.all()
+    torch.testing.assert_close(rollouts.rewards[0, 0], torch.tensor([2 - d if d <= 0.8 + 1e-6 else 0.0 for d in away]))
+    assert (rollouts.rewards[1] == 0).all()
+    assert rollouts.mask.all()
     dense = collect(Navigation(30, goals="semicircle"), goals, lambda seen: goals[:, None] - seen, 1, generator())
     assert dense.mask.sum().item() == 40  # both arrive after 20 steps
 

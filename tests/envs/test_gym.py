@@ -100,21 +100,21 @@ def test_ours_through_gymnasium_and_back():
     )
     assert (env.horizon, env.observations, env.actions, env.discrete) == (100, 2, 2, False)
     env.horizon = 3
-    found = collect(env, torch.tensor([0, 1]), lambda seen: torch.full((2, 2, 2), 0.05), 2, random())
+    rollouts = collect(env, torch.tensor([0, 1]), lambda seen: torch.full((2, 2, 2), 0.05), 2, random())
     ours = cavia.envs.Navigation(horizon=3)
     same = collect(ours, torch.tensor(tasks), lambda seen: torch.full((2, 2, 2), 0.05), 2, random())
-    torch.testing.assert_close(found.rewards, same.rewards)
-    torch.testing.assert_close(found.observations, same.observations)
+    torch.testing.assert_close(rollouts.rewards, same.rewards)
+    torch.testing.assert_close(rollouts.observations, same.observations)
 
 
 def test_anyones_environment_with_tasks():
     env = line()
     tasks = env.sample_tasks(3, random(), "test")
     assert tasks.tolist() == [0, 1, 2]
-    found = collect(env, tasks, lambda seen: torch.ones(3, 2, 1), 2, random())
-    assert found.mask.sum(-1).tolist() == [[1, 1], [6, 6], [3, 3]]  # reached, cut short by the environment, reached
+    rollouts = collect(env, tasks, lambda seen: torch.ones(3, 2, 1), 2, random())
+    assert rollouts.mask.sum(-1).tolist() == [[1, 1], [6, 6], [3, 3]]  # reached, cut short by the environment, reached
     again = collect(line(), tasks, lambda seen: torch.ones(3, 2, 1), 2, random())
-    assert torch.equal(found.rewards, again.rewards)
+    assert torch.equal(rollouts.rewards, again.rewards)
     assert env.state()["done"].all()
     env.reset(tasks, 2, random())
     with pytest.raises(cavia.CaviaError, match="cannot be saved in the middle of an episode"):
@@ -127,9 +127,9 @@ def test_anyones_environment_with_tasks():
 def test_discrete_actions():
     env = line(action_space=Discrete(3))
     assert (env.discrete, env.actions) == (True, 3)
-    found = collect(env, torch.tensor([0, 2]), lambda seen: torch.full((2, 2), 2), 2, random())
-    assert found.actions.shape == (2, 2, 3)
-    assert found.mask.sum(-1).tolist() == [[1, 1], [3, 3]]
+    rollouts = collect(env, torch.tensor([0, 2]), lambda seen: torch.full((2, 2), 2), 2, random())
+    assert rollouts.actions.shape == (2, 2, 3)
+    assert rollouts.mask.sum(-1).tolist() == [[1, 1], [3, 3]]
     env.reset(torch.tensor([0]), 1, random())
     with pytest.raises(cavia.CaviaError, match=r"action of task 0, rollout 0 at step 0 is 3; choose from 0 … 2"):
         env.step(torch.tensor([[3]]))
@@ -180,8 +180,8 @@ def test_tasks_that_are_kept_go_on_as_they_do_among_all():
     part.reset(tasks, 2, random())
     part.keep(1, 3)
     for _ in range(3):
-        expected, found = whole.step(torch.ones(3, 2, 1)), part.step(torch.ones(2, 2, 1))
+        expected, actual = whole.step(torch.ones(3, 2, 1)), part.step(torch.ones(2, 2, 1))
         for name in ("observation", "reward", "done"):
-            assert torch.equal(getattr(found, name), getattr(expected, name)[1:])
+            assert torch.equal(getattr(actual, name), getattr(expected, name)[1:])
     with pytest.raises(cavia.CaviaError, match="keep must name at least 1 of the 2 tasks, got start=1 and stop=3"):
         part.keep(1, 3)

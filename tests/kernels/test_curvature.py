@@ -70,7 +70,7 @@ class Problem:
         chances = output.softmax(0) if self.categorical else torch.ones_like(output)
         return (chances * self.factor).float(), chances.float() if self.categorical else None
 
-    def found(self):
+    def actual(self):
         gradients, biases, _ = product(self.parts(), *self.of_output(), None, self.categorical)
         return [*gradients, *biases]
 
@@ -86,7 +86,7 @@ def assert_close(actual, expected):
 def test_it_equals_autograd_twice(sizes, categorical, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     problem = Problem(sizes, categorical, 3 * TILE)
-    assert_close(problem.found(), problem.expected())
+    assert_close(problem.actual(), problem.expected())
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_it_is_right_on_processors_with_shorter_registers(name, monkeypatch):
     monkeypatch.setattr(curvature, "library", lambda: other)
     for sizes in SIZES:
         problem = Problem(sizes, False)
-        assert_close(problem.found(), problem.expected())
+        assert_close(problem.actual(), problem.expected())
 
 
 def test_a_mixed_derivative_and_its_sums():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import cavia
-from tests.conformance.test_conformance import classes, mlp, sines
+from tests.conformance.cases import classes, mlp, sines
 
 
 def cavia_learner(**arguments):

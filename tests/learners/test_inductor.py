@@ -1,11 +1,11 @@
-"""Two learners with Inductor's own graphs; `make check` runs all of test_compiled.py with them."""
+"""Two learners with Inductor's own graphs; `make check` runs the tests of `cavia.compiled` with them, too."""
 
 import pytest
 import torch
 
 import cavia
 from cavia.training.step import MetaStep
-from tests.learners.test_compiled import assert_same, make
+from tests.learners.compiling import assert_same, make
 
 
 @pytest.mark.slow

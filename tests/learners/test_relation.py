@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import cavia
-from tests.conformance.test_conformance import sines
+from tests.conformance.cases import sines
 
 
 def classes():

@@ -115,8 +115,8 @@ def test_it_trains_saves_and_goes_on(kind, tmp_path):
     again = cavia.load(tmp_path / "model.cavia")
     assert type(again) is type(learner)
     assert again.version == learner.version
-    found, wanted = (cavia.evaluate(one, env, 3, 2, 2, 2).scores for one in (again, learner))
-    assert torch.equal(found, wanted)
+    actual, wanted = (cavia.evaluate(one, env, 3, 2, 2, 2).scores for one in (again, learner))
+    assert torch.equal(actual, wanted)
 
 
 POLICY = cavia.GaussianPolicy(2, 2, (4,), context=2)

@@ -1,10 +1,6 @@
-"""Files of learners: what they keep, what they refuse before they cost anything, and what a version tells apart."""
+"""Files of learners: what they keep, and what they refuse before it costs anything."""
 
-import functools
-import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,27 +8,12 @@ import torch
 from torch import nn
 
 import cavia
-from cavia.allowance import planned
 from cavia.learners.saving import load_with_extra
 from cavia.tensor_file import read_tensors, write_tensors
+from tests.learners.files import make, saved
 
 OLD = Path(__file__).parents[1] / "fixtures" / "v0_1"
 MODELS = sorted(path.name for path in OLD.glob("*.cavia") if path.name != "conditioned.cavia")
-
-
-def make(loss="mse", **arguments):
-    torch.manual_seed(0)
-    return cavia.CAVIA(cavia.MLP(1, 1, hidden=(8,), context=3), loss, **arguments)
-
-
-def saved(learner, path, change=None):
-    """The learner's file, with a change of its description and a checksum that fits."""
-    learner.save(path)
-    tensors, description = read_tensors(path)
-    if change:
-        change(description)
-    write_tensors(path, tensors, description)
-    return path
 
 
 class Counted(cavia.ContextModel):
@@ -209,106 +190,3 @@ def test_what_is_frozen_stays_frozen(tmp_path):
     cavia.CAVIA(conditioned, "mse").save(tmp_path / "two.cavia")
     loaded = cavia.load(tmp_path / "two.cavia", module=network())
     assert all(value.requires_grad for value in loaded.parameters())
-
-
-def absolute(prediction, target):
-    return (prediction - target).abs().mean(-1)
-
-
-def squared(prediction, target):
-    return (prediction - target).square().mean(-1)
-
-
-def scaled(factor):
-    return lambda prediction, target: factor * (prediction - target).square().mean(-1)
-
-
-def powered(prediction, target, power=2):
-    return ((prediction - target) ** power).mean(-1)
-
-
-class Huber:
-    def __init__(self, delta):
-        self.delta = delta
-
-    def __call__(self, prediction, target):
-        return nn.functional.huber_loss(prediction, target, reduction="none", delta=self.delta).mean(-1)
-
-
-DELTA = 1.0
-
-
-def by_a_global(prediction, target):
-    return DELTA * (prediction - target).square().mean(-1)
-
-
-def test_own_losses_have_versions_of_their_own(monkeypatch):
-    losses = [
-        absolute, squared, scaled(1.0), scaled(2.0), powered, functools.partial(powered, power=4), Huber(1.0),
-        Huber(2.0), by_a_global, nn.functional.l1_loss, Huber(1.0).__call__, nn.HuberLoss("none", 1.0),
-        nn.HuberLoss("none", 2.0), scaled(torch.ones(2)), scaled(torch.zeros(2)),
-    ]  # fmt: skip
-    versions = [make(loss).version for loss in losses]
-    assert len(set(versions)) == len(losses)
-    assert [make(loss).version for loss in (absolute, scaled(2.0), Huber(1.0))] == [versions[i] for i in (0, 3, 6)]
-    monkeypatch.setitem(globals(), "DELTA", 2.0)
-    assert make(by_a_global).version not in versions
-
-
-@pytest.mark.slow
-def test_the_version_of_an_own_loss_is_the_same_in_another_process(tmp_path):
-    code = """if True:
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        from tests.learners.test_saving import Huber, make
-        print(make(Huber(1.0)).version)"""
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == make(Huber(1.0)).version
-
-
-def test_a_store_does_not_mix_contexts_of_two_losses(tmp_path):
-    cavia.ContextStore(tmp_path / "store", make(absolute)).close()
-    with pytest.raises(cavia.CaviaError, match="holds contexts of model version"):
-        cavia.ContextStore(tmp_path / "store", make(squared))
-
-
-def test_a_run_does_not_go_on_with_another_loss(tmp_path):
-    folder, settings = cavia.RunFolder(tmp_path, events=False), {"progress": False, "validation": cavia.Validation(0)}
-    cavia.fit(make(absolute), cavia.Sine(), 1, run_dir=folder, **settings)
-    with pytest.raises(cavia.CaviaError, match="another configuration: loss_code is"):
-        cavia.fit(make(squared), cavia.Sine(), 2, run_dir=folder, **settings)
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["learner"]["loss_code"]  # as versions before wrote it
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert cavia.fit(make(absolute), cavia.Sine(), 2, run_dir=folder, **settings).iterations == 2
-
-
-def test_what_will_be_allocated_is_counted():
-    like = torch.zeros(1)
-    for function, args, kwargs in (
-        (torch.empty, (3, 4), {}),
-        (torch.zeros, ((3, 4),), {}),
-        (torch.randn, ([3, 4],), {}),
-        (torch.ones, (), {"size": (3, 4)}),
-        (torch.empty, (torch.Size([5]),), {}),
-        (torch.full, ((3, 4), 2.0), {}),
-        (torch.full, (), {"size": (3, 4), "fill_value": 2.0}),
-        (torch.randint, (5, (2, 3)), {}),
-        (torch.randint, (1, 5, (2, 3)), {}),
-        (torch.arange, (7,), {}),
-        (torch.arange, (2, 7), {}),
-        (torch.arange, (2, 8, 2.5), {}),
-        (torch.arange, (), {"end": 4}),
-        (torch.arange, (2.0, 7.5), {"step": 2}),
-        (torch.linspace, (0, 1, 9), {}),
-        (torch.linspace, (0, 1), {"steps": 9}),
-        (torch.Tensor.new_zeros, (like, 3, 4), {}),
-        (torch.Tensor.new_full, (like, (3, 4), 1.0), {}),
-        (torch.empty_strided, ((3, 4), (4, 1)), {}),
-    ):
-        assert planned(function, args, kwargs) == function(*args, **kwargs).numel()
-    assert planned(torch.eye, (3,), {}) >= 9
-    assert planned(torch.eye, (3, 4), {}) >= 12
-    assert planned(torch.randperm, (3,), {}) >= 3
-    assert planned(torch.sin, (like,), {}) is None

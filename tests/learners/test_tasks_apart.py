@@ -5,7 +5,7 @@ import torch
 
 import cavia
 from cavia.tasks.points import each, lead
-from tests.conformance.test_conformance import LEARNERS, mlp, sines
+from tests.conformance.cases import LEARNERS, mlp, sines
 from tests.graphs import as_traced
 
 BAD = 1  # the task with the fault, of four

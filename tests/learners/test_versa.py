@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Normal
 
 import cavia
-from tests.conformance.test_conformance import sines
+from tests.conformance.cases import sines
 from tests.learners.test_relation import classes
 
 

@@ -1,7 +1,6 @@
 """`condition`: any module, unchanged at φ = 0, tasks apart, with every learner that makes sense."""
 
 import gc
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -9,131 +8,7 @@ from torch import nn
 
 import cavia
 from cavia.training.step import MetaStep
-
-
-class Convolutions(nn.Module):
-    def __init__(self, norm=nn.Identity):
-        super().__init__()
-        self.first = nn.Conv2d(3, 6, 3, padding=1)
-        self.norm = norm(6)
-        self.second = nn.Conv2d(6, 8, 3, padding=1)
-        self.out = nn.Linear(8, 4)
-
-    def forward(self, x):
-        h = torch.relu(self.norm(self.first(x)))
-        return self.out(torch.relu(self.second(h)).mean((2, 3)))
-
-
-class Encoder(nn.Module):
-    def __init__(self, dropout=0.0):
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
-        self.embed = nn.Embedding(11, 8)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.out = nn.Linear(8, 4)
-
-    def forward(self, tokens):
-        return self.out(self.encoder(self.embed(tokens)).mean(1))
-
-
-class Recurrent(nn.Module):
-    """Reads its answer off the output or off the final state."""
-
-    def __init__(self, kind=nn.GRU, reads="output", **options):
-        super().__init__()
-        self.recurrent = kind(3, 6, batch_first=True, **options)
-        self.reads = reads
-        self.out = nn.Linear(12 if options.get("bidirectional") else 6, 4)
-
-    def forward(self, x):
-        h, state = self.recurrent(x)
-        state = state[0] if isinstance(state, tuple) else state
-        last = h[:, -1] if self.reads == "output" else state[-1]
-        return self.out(last)
-
-
-class Dictionaries(nn.Module):
-    """In the manner of Hugging Face: keyword arguments, layers that return tuples, an output with names."""
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(8, 8)
-
-        def forward(self, hidden, scale=1.0):
-            return (torch.tanh(self.linear(hidden)) * scale, "attentions")
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(11, 8)
-        self.layers = nn.ModuleList(self.Layer() for _ in range(3))
-        self.out = nn.Linear(8, 4)
-
-    def forward(self, *, input_ids, attention_mask=None, return_all=False):
-        h = self.embed(input_ids)
-        for layer in self.layers:
-            h = layer(hidden=h, scale=2.0)[0]
-        outputs = OrderedDict(logits=self.out(h.mean(1)))
-        if return_all:
-            outputs["hidden"] = h
-        return outputs
-
-
-def mlp():
-    return nn.Sequential(OrderedDict(a=nn.Linear(3, 8), b=nn.ReLU(), drop=nn.Dropout(0.3), c=nn.Linear(8, 4)))
-
-
-def points(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
-
-
-def tokens(*shape):
-    return torch.randint(11, shape, generator=torch.Generator().manual_seed(1))
-
-
-pictures, rows, series = (lambda *n: points(*n, 3, 6, 6)), (lambda *n: points(*n, 3)), (lambda *n: points(*n, 5, 3))
-words = lambda *n: tokens(*n, 5)  # noqa: E731
-
-# name → (module, inputs for leading axes, arguments of condition)
-CASES = {
-    "mlp": (mlp, rows, {"at": "a"}),
-    "mlp, concat": (mlp, rows, {"at": ["a", "c"], "how": "concat"}),
-    "convolutions": (Convolutions, pictures, {"at": "second"}),
-    "convolutions, concat": (Convolutions, pictures, {"at": ["first", "second"], "how": "concat"}),
-    "batch norm, frozen": (lambda: Convolutions(nn.BatchNorm2d), pictures, {"at": "norm", "norm": "frozen"}),
-    "batch norm, task": (lambda: Convolutions(nn.BatchNorm2d), pictures, {"at": "norm", "norm": "task"}),
-    "group norm": (lambda: Convolutions(lambda c: nn.GroupNorm(2, c)), pictures, {"at": "norm"}),
-    "encoder": (Encoder, words, {"at": "encoder.layers.*"}),
-    "encoder, dropout": (lambda: Encoder(0.1), words, {"at": "encoder.layers.1"}),
-    "encoder, inner layer": (Encoder, words, {"at": "encoder.layers.0.linear1", "how": "concat"}),
-    "gru": (Recurrent, series, {"at": "recurrent"}),
-    "gru, state": (lambda: Recurrent(reads="state"), series, {"at": "recurrent"}),
-    "lstm, state": (lambda: Recurrent(nn.LSTM, "state", num_layers=2), series, {"at": "recurrent"}),
-    "lstm, two ways": (lambda: Recurrent(nn.LSTM, bidirectional=True), series, {"at": "recurrent"}),
-    "keywords": (
-        Dictionaries,
-        words,
-        {
-            "at": "layers.?",
-            "argument": "input_ids",
-            "output": "logits",
-            "keywords": {"return_all": True, "attention_mask": None},
-        },
-    ),
-}
-each_case = pytest.mark.parametrize("case", CASES)
-
-
-def make(case, **changes):
-    torch.manual_seed(0)
-    build, inputs, arguments = CASES[case]
-    module = build()
-    return module, cavia.condition(module, context=3, example=inputs(4), **arguments | changes), inputs
-
-
-def call(module, x, arguments):
-    output = module(**{arguments["argument"]: x}) if "argument" in arguments else module(x)
-    return output[arguments["output"]] if "output" in arguments else output
+from tests.models.modules import CASES, call, each_case, make, mlp, points, rows
 
 
 @each_case
@@ -211,17 +86,6 @@ def test_saved_and_loaded_with_the_module(case, tmp_path):
     assert torch.equal(*predictions)
 
 
-def test_a_module_that_does_not_fit_the_file_is_named(tmp_path):
-    _, model, _ = make("mlp")
-    cavia.CAVIA(model, "cross_entropy").save(tmp_path / "own.cavia")
-    with pytest.raises(
-        cavia.CaviaError, match=r"does not fit .*own\.cavia: the module has no layer 'a'; it has 'first'"
-    ):
-        cavia.load(tmp_path / "own.cavia", module=Convolutions())
-    with pytest.raises(cavia.CaviaError, match="do not fit the network: size mismatch"):
-        cavia.load(tmp_path / "own.cavia", module=nn.Sequential(OrderedDict(a=nn.Linear(3, 9))))
-
-
 @pytest.mark.parametrize("case", ["mlp", "convolutions", "batch norm, frozen", "encoder", "keywords", "lstm, state"])
 @pytest.mark.parametrize(
     "method",
@@ -284,88 +148,6 @@ def test_concatenation_is_the_layer_with_a_wider_input():
     x, context = rows(4, 6), points(4, 2)
     expected = wide(torch.cat([x, context[:, None].expand(4, 6, 2)], -1))
     torch.testing.assert_close(model(x, context), expected)
-
-
-def test_task_statistics_are_those_of_batch_norm_on_each_task():
-    module, model, inputs = make("batch norm, task")
-    x = inputs(3, 5)
-    module.train()
-    expected = torch.stack([module(task) for task in x])
-    torch.testing.assert_close(model.train()(x, torch.zeros(3, 3)), expected)
-    mask = torch.ones(3, 5, dtype=torch.bool)
-    with pytest.raises(cavia.CaviaError, match="has batch norm, whose statistics padded points would change"):
-        cavia.CAVIA(model, "cross_entropy").adapt(x, torch.zeros(3, 5, dtype=torch.long), mask)
-
-
-class Mixing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 4)
-
-    def forward(self, x):
-        return self.linear(x - x.mean(0))
-
-
-class SequenceFirst(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16)
-        self.out = nn.Linear(8, 4)
-
-    def forward(self, x):  # [N, L, 8]
-        return self.out(self.layer(x.transpose(0, 1)).mean(0))
-
-
-def test_a_layer_with_the_batch_on_its_second_axis():
-    model = cavia.condition(SequenceFirst(), at="layer", context=3, example=points(4, 5, 8))
-    assert model.arguments["sites"] == [{"layer": "layer", "channels": 8, "axis": 2, "batch": 1}]
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: make("mlp", at="layer"), "the module has no layer 'layer'; it has 'a', 'b', 'drop', 'c'"),
-        (lambda: make("convolutions", at="secnd"), "no layer 'secnd'; the nearest are 'second'"),
-        (
-            lambda: make("encoder", at="encoder.layer.*"),
-            r"no layer 'encoder.layer.\*'; the nearest are 'encoder.layers",
-        ),
-        (lambda: make("mlp", at=[]), "at must name at least one layer"),
-        (lambda: make("mlp", how="filn"), "unknown how 'filn'; did you mean 'film'"),
-        (lambda: make("gru", how="concat"), "'recurrent' is a GRU: use how=\"film\""),
-        (lambda: make("batch norm, frozen", norm=None), "'norm' is a batch norm, whose statistics would mix tasks"),
-        (lambda: make("batch norm, frozen", norm="froze"), "unknown norm 'froze'; did you mean 'frozen'"),
-        (lambda: make("keywords", argument=None), "cannot run on the example"),
-        (lambda: make("keywords", output=None), "the module returns a OrderedDict, not a tensor; name the part"),
-        (lambda: make("keywords", output="logit"), "has no part 'logit'; it is logits, hidden"),
-        (lambda: make("convolutions", axis=4), "channels must be on an axis behind that, got axis=4"),
-        (lambda: cavia.condition(mlp(), "a", -1, example=rows(4)), "context must be at least 0, got -1"),
-        (lambda: cavia.condition(mlp(), "a", 3, example=points(4, 2)), r"cannot run on the example \[4, 2\]"),
-        (lambda: cavia.condition(mlp(), "a", 3, example=None), "example must be a tensor"),
-        (lambda: cavia.condition(Mixing(), "linear", 3, example=rows(4)), "tasks do not stay apart"),
-        (
-            lambda: cavia.condition(Encoder(), "encoder.layers.0.self_attn.out_proj", 3, example=words(4)),
-            "never called",
-        ),
-    ],
-)
-def test_misuse_is_named(build, message):
-    with pytest.raises(cavia.CaviaError, match=message):
-        build()
-
-
-def test_a_context_without_effect_is_refused():
-    class Unused(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.unused = nn.Linear(3, 4), nn.Linear(3, 4)
-
-        def forward(self, x):
-            self.unused(x)
-            return self.used(x)
-
-    with pytest.raises(cavia.CaviaError, match="the output does not depend on unused"):
-        cavia.condition(Unused(), at="unused", context=3, example=rows(4))
 
 
 def test_each_call_draws_new_maps_and_a_seed_gives_the_same():

@@ -36,9 +36,9 @@ def noise(mean: float, tasks: int = 50, seed: int = 0, scale: float = 0.1) -> li
 def result(choices: dict[str, Any], scores: dict[str, Sequence[Sequence[float | None]]], **more: Any) -> CellResult:
     """The result of a cell, as read from a file."""
     values = {"best_iteration": 50, "iterations": 100, "seconds": 200.0, "curve": [[50, 0.3, 90.0], [100, 0.2, 200.0]]}
-    found = CellResult.of(CellResult({"seed": 0, **choices}, scores=scores, **values | more).as_json())
-    assert found
-    return found
+    read = CellResult.of(CellResult({"seed": 0, **choices}, scores=scores, **values | more).as_json())
+    assert read
+    return read
 
 
 def lost(choices: dict[str, Any]) -> CellResult:
@@ -53,5 +53,5 @@ def claims(summary: Summary, *words: str) -> list[bool]:
 
 def claim(summary: Summary, *words: str) -> Claim:
     """The one claim that has all these words."""
-    (found,) = (claim for claim in summary["claims"] if all(word in claim["claim"] for word in words))
-    return found
+    (match,) = (claim for claim in summary["claims"] if all(word in claim["claim"] for word in words))
+    return match

@@ -20,7 +20,7 @@ PANEL = {"title": "beta 1", **{key: [[0.0, 1.0], [1.0, 2.0]] for key in ("truth"
 
 
 def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=200.0, whole=0.99):
-    found = {
+    scores = {
         "in-domain": [noise(1.0, 9), noise(in_domain, 9, scale=1e-6)],
         "adapted": [noise(1.0, 4), noise(adapted, 4, scale=1e-6)],
     }
@@ -35,7 +35,7 @@ def trained(method, in_domain, adapted, seed=0, told=0.999, back=0.995, seconds=
     }
     probes |= {} if whole is None else {"whole": whole}
     choices = {"systems": "Lotka–Volterra", "method": method, "seed": seed}
-    return result(choices, found, probes=probes, seconds=seconds)
+    return result(choices, scores, probes=probes, seconds=seconds)
 
 
 def conclusions(*results):
@@ -106,8 +106,8 @@ def fitted(method, mse, steps=1, rates=(1.0, 0.0), validation=0.2, seed=0, **pro
     choices = {
         "method": method, "inner_steps": steps, "context_lr": rates[0], "weights_lr": rates[1], "seed": seed,
     }  # fmt: skip
-    found = {"mse": [noise(mean) for mean in (3.0, mse)]}
-    return result(choices, found, validation=validation, probes={"of kinds": {"sine": mse, "line": None}, **probes})
+    scores = {"mse": [noise(mean) for mean in (3.0, mse)]}
+    return result(choices, scores, validation=validation, probes={"of kinds": {"sine": mse, "line": None}, **probes})
 
 
 def test_the_hybrid_must_be_below_at_every_number_of_steps():
@@ -165,12 +165,12 @@ SAMPLED, RIVALS = "CAVIA, sampled context", ("CAVIA", "MAML", "E-MAML")
 def explored(method, returns, rate=1.0, validated=5.0):
     """Returns after 0 to 3 updates; validated: the mean on validation tasks after the last."""
     walk = [[[0.0, 0.0], [0.1, 0.2]]] * 2
-    found = {}
+    scores = {}
     for later in ("1", "0.5"):
-        found[f"sampled {later}"] = [noise(mean, scale=1e-3) if mean else [0.0] * 50 for mean in returns]
-        found[f"validation {later}"] = [[validated if later == "1" else 0.0] * 4] * 4
+        scores[f"sampled {later}"] = [noise(mean, scale=1e-3) if mean else [0.0] * 50 for mean in returns]
+        scores[f"validation {later}"] = [[validated if later == "1" else 0.0] * 4] * 4
     probes = {"paths": {"goal": [0.0, 2.0], "1": [walk] * 4, "0.5": [walk] * 4}}
-    return result({"method": method, "inner_lr": rate}, found, probes=probes)
+    return result({"method": method, "inner_lr": rate}, scores, probes=probes)
 
 
 def exploration(*results):

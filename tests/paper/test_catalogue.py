@@ -110,14 +110,14 @@ def train_all(experiment, changes, runs: Path) -> list[CellResult]:
 
 def outcome(experiment, changes, runs: Path):
     """What was trained and measured: nothing that only says how, and no times."""
-    found = []
+    results = []
     for result in train_all(experiment, changes, runs):
         assert not result.diverged
         values = {name: value for name, value in result.as_json().items() if name not in ("settings", "seconds")}
-        found.append(values | {"curve": [point[:2] for point in result.curve]})
+        results.append(values | {"curve": [point[:2] for point in result.curve]})
     # Accuracies on a few tasks are coarse; the models show every change.
     models = [read_tensors(path)[0] for path in sorted(runs.glob(f"{experiment.id}/cells/*/model.cavia"))]
-    return found, [{name: value.tolist() for name, value in model.items()} for model in models]
+    return results, [{name: value.tolist() for name, value in model.items()} for model in models]
 
 
 LONG = ("dynamics", "omniglot_methods", "omniglot")

@@ -42,9 +42,9 @@ def test_chunks_bound_memory_and_change_nothing_else(tmp_path):
 
 
 def test_whole_test_pictures_are_scored_and_no_more_than_there_are(tmp_path):
-    found = train("table2", tmp_path, cell_of(), **TINY, test_pictures=1000)
-    assert found.probes["data"] == {"source": "synthetic faces, seed 0", "train": 12, "val": 6, "test": 6}
-    assert [len(step) for step in found.scores["mse"]] == [6]
+    outcome = train("table2", tmp_path, cell_of(), **TINY, test_pictures=1000)
+    assert outcome.probes["data"] == {"source": "synthetic faces, seed 0", "train": 12, "val": 6, "test": 6}
+    assert [len(step) for step in outcome.scores["mse"]] == [6]
 
 
 def test_every_method_has_a_run_for_each_number_of_known_pixels(tmp_path):
@@ -197,8 +197,8 @@ def test_of_several_seeds_the_first_is_drawn():
 
 def test_faces_that_all_diverged_are_a_claim_that_does_not_hold():
     gone = [lost({"method": "CAVIA", "order": "random", "known": 10})]
-    found = faces_summary(find("fig5").sets["quick"], gone)["claims"]
-    assert [(claim["holds"], claim["evidence"]) for claim in found] == [(False, "the loss is nan")]
+    listed = faces_summary(find("fig5").sets["quick"], gone)["claims"]
+    assert [(claim["holds"], claim["evidence"]) for claim in listed] == [(False, "the loss is nan")]
 
 
 # Data and settings
@@ -223,8 +223,8 @@ def test_celeba_under_the_data_root_is_read(tmp_path, monkeypatch):
     for i in range(9):
         Image.new("RGB", (40, 50), (20 * i, 100, 50)).save(folder / f"{i}.jpg")
     (folder.parent / "list_eval_partition.txt").write_text("".join(f"{i}.jpg {i % 3}\n" for i in range(9)))
-    found = train("table2", tmp_path, cell_of(), Data(tmp_path / "data"), **TINY)
-    assert found.probes["data"] == {"source": "CelebA", "train": 3, "val": 3, "test": 3}
+    outcome = train("table2", tmp_path, cell_of(), Data(tmp_path / "data"), **TINY)
+    assert outcome.probes["data"] == {"source": "CelebA", "train": 3, "val": 3, "test": 3}
 
 
 def test_more_pixels_than_a_picture_has_are_refused():

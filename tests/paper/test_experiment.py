@@ -22,11 +22,11 @@ from cavia.paper.experiment import Cell
 )
 def test_text_and_values_give_the_same_settings(name, text, typed):
     table1 = find("table1")
-    found = table1.settings("quick", {name: text})
-    assert found == table1.settings("quick", {name: typed})
+    settings = table1.settings("quick", {name: text})
+    assert settings == table1.settings("quick", {name: typed})
     now = getattr(table1.sets["quick"], name)
-    assert type(getattr(found, name)) is type(now)
-    assert asdict(found) | {name: now} == asdict(table1.sets["quick"])
+    assert type(getattr(settings, name)) is type(now)
+    assert asdict(settings) | {name: now} == asdict(table1.sets["quick"])
 
 
 def test_names_may_have_commas_around_them():

@@ -36,12 +36,12 @@ TINY = {
 @pytest.mark.parametrize("method", [*COMPARED, *SYSTEMS])
 def test_every_method_trains_and_is_measured(method, tmp_path):
     cell = Cell({"method": method, "filters": 3, "ways": 2, "shots": 2, "seed": 0})
-    found = train("omniglot", tmp_path, cell, **TINY)
-    assert np.shape(found.scores["accuracy"]) == (1, 3)
-    assert all(0 <= score <= 1 for score in found.scores["accuracy"][0])
-    assert found.iterations == 2
-    assert [iteration for iteration, _, _ in found.curve] == [1, 2]
-    assert ("agreement" in found.probes) == (method in ("CAVIA", "CAVIA (first order)"))
+    outcome = train("omniglot", tmp_path, cell, **TINY)
+    assert np.shape(outcome.scores["accuracy"]) == (1, 3)
+    assert all(0 <= score <= 1 for score in outcome.scores["accuracy"][0])
+    assert outcome.iterations == 2
+    assert [iteration for iteration, _, _ in outcome.curve] == [1, 2]
+    assert ("agreement" in outcome.probes) == (method in ("CAVIA", "CAVIA (first order)"))
 
 
 def test_tasks_are_of_the_experiments_data_set_at_the_size_that_is_set():
@@ -56,11 +56,11 @@ def test_the_probe_adapts_to_each_task_from_several_sets_of_its_pictures():
     cell = Cell({"method": "CAVIA", "filters": 4, "ways": 3, "shots": 2, "seed": 0})
     family = tasks(OMNIGLOT, replace(find("omniglot").sets["quick"], queries=2), cell, SYNTHETIC)
     learner = CAVIA(ConvNet(ways=3, filters=4, image=28, channels=1), "cross_entropy", inner_lr=0.1, inner_steps=2)
-    found = probe(learner, family, chunk=5, tasks=4)
-    assert len(found["plane"]) == len(found["task"]) == 4 * 3  # 8 drawings: one support set and three others of 2
-    assert found["chance"] == pytest.approx(2 / 11)
-    assert 0 <= found["agreement"] <= 1
-    assert probe(learner, family, chunk=1, tasks=4)["agreement"] == pytest.approx(found["agreement"])
+    probes = probe(learner, family, chunk=5, tasks=4)
+    assert len(probes["plane"]) == len(probes["task"]) == 4 * 3  # 8 drawings: one support set and three others of 2
+    assert probes["chance"] == pytest.approx(2 / 11)
+    assert 0 <= probes["agreement"] <= 1
+    assert probe(learner, family, chunk=1, tasks=4)["agreement"] == pytest.approx(probes["agreement"])
     family.shots = 4  # of 8: nothing is left to adapt to a second time
     assert probe(learner, family, chunk=5) == {}
 

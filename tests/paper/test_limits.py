@@ -108,8 +108,8 @@ def finished(tmp_path):
     """The cells of an order, as if they were trained and measured."""
     made = order(tmp_path / "table1")
     for cell in made.cells:
-        found = cell_result(dict(cell.choices), {"mse": [noise(3.0, 8), noise(0.2, 8)]}, probes={})
-        write(made.folder(cell), found.as_json() | {"settings": read_settings(made)})
+        outcome = cell_result(dict(cell.choices), {"mse": [noise(3.0, 8), noise(0.2, 8)]}, probes={})
+        write(made.folder(cell), outcome.as_json() | {"settings": read_settings(made)})
     return made
 
 
@@ -218,6 +218,6 @@ def test_the_state_of_a_plan_does_not_believe_foreign_metrics(line, tmp_path):
     folder = orders[0].folder(orders[0].cells[0])
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(line)
-    found = status(orders[0])
-    assert (found.finished, found.cells, found.hours) == (0, 1, 0.0)
-    assert 0 < found.left < 1
+    progress = status(orders[0])
+    assert (progress.finished, progress.cells, progress.hours) == (0, 1, 0.0)
+    assert 0 < progress.left < 1

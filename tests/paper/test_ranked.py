@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_one_checkpoint_to_go_on_from(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "cavia: stopped; finished cells are kept, run the same command again to go on"
+    assert said.splitlines()[-1] == "cavia: stopped; finished cells are kept, run the same command again to resume"
     assert "Traceback" not in said
     assert 0 < read_tensors(folder / "checkpoint.safetensors")[1]["iteration"] < 9_999
 

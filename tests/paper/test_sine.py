@@ -37,11 +37,11 @@ def test_mt_net_must_be_good_at_more_rates_than_maml():
     rates = (0.001, 0.01, 0.1)
     errors = {"CAVIA": (0.2, 0.2, 0.2), "MAML": (0.2, 0.9, 0.9), "MT-net": (0.2, 0.2, 0.9)}
     results = [trained(method, rate, mse) for method, of in errors.items() for rate, mse in zip(rates, of, strict=True)]
-    found = [
+    of_mt_net = [
         one for one in rates_summary(settings("fig3b", rates=rates), results)["claims"] if "MT-net" in one["claim"]
     ]
-    assert [one["holds"] for one in found] == [True, True]
-    assert "at more rates than MAML" in found[0]["claim"]
+    assert [one["holds"] for one in of_mt_net] == [True, True]
+    assert "at more rates than MAML" in of_mt_net[0]["claim"]
 
 
 @pytest.mark.parametrize(("scale", "holds"), [(0.001, True), (0.01, False)])  # an interval that reaches above the aim

@@ -21,8 +21,8 @@ def crossed(rng, seeds, tasks, of_seeds, of_tasks, rest=0.0, tasks_effect=None):
 def test_the_interval_is_as_wide_as_the_means_of_new_seeds_and_tasks_are_apart(of_seeds, of_tasks):
     rng = np.random.default_rng(0)
     drawn = [crossed(rng, 12, 60, of_seeds, of_tasks, rest=0.3) for _ in range(1500)]
-    apart = np.std([found.mean() for found in drawn])
-    widths = np.sqrt(np.mean([estimate(found)["interval"] ** 2 for found in drawn])) / 1.96
+    apart = np.std([sample.mean() for sample in drawn])
+    widths = np.sqrt(np.mean([estimate(sample)["interval"] ** 2 for sample in drawn])) / 1.96
     assert widths == pytest.approx(apart, rel=0.06)
 
 
@@ -32,21 +32,21 @@ def test_the_interval_of_a_difference_is_paired_by_task():
     for _ in range(1500):
         task = rng.normal(size=(1, 60))
         ours, theirs = (crossed(rng, 10, 60, 0.3, 5.0, 0.2, task) for _ in range(2))
-        found = difference(ours, theirs)
-        differences.append(found["mean"])
-        widths.append(found["interval"] / 1.96)
+        one = difference(ours, theirs)
+        differences.append(one["mean"])
+        widths.append(one["interval"] / 1.96)
     assert np.sqrt(np.mean(np.square(widths))) == pytest.approx(np.std(differences), rel=0.06)
     assert np.std(differences) < 0.3  # the tasks, which are 5 apart, cancel
 
 
 def test_by_hand():
-    found = np.array([[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]])
+    by_seed = np.array([[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]])
     of_tasks, of_seeds = np.var([2.0, 3.0, 7.0], ddof=1) / 3, np.var([3.0, 5.0], ddof=1) / 2
-    assert estimate(found) == {"mean": 4.0, "interval": pytest.approx(1.96 * math.sqrt(of_tasks + of_seeds))}
+    assert estimate(by_seed) == {"mean": 4.0, "interval": pytest.approx(1.96 * math.sqrt(of_tasks + of_seeds))}
     other = np.array([[0.0, 1.0, 2.0]])  # another number of seeds
     of_differences = np.var([2.0, 2.0, 5.0], ddof=1) / 3
     expected = 1.96 * math.sqrt(of_differences + of_seeds)
-    assert difference(found, other) == {"mean": 3.0, "interval": pytest.approx(expected)}
+    assert difference(by_seed, other) == {"mean": 3.0, "interval": pytest.approx(expected)}
 
 
 def test_one_seed_leaves_the_tasks_and_one_task_the_seeds():
@@ -90,8 +90,8 @@ def test_groups_are_of_one_kind_and_without_those_that_diverged():
         result({"method": "MAML", "rate": 2}, {}), lost({"method": "MAML", "rate": 2, "seed": 1}),
         result({"method": "CAVIA", "rate": 1}, {}),
     ]  # fmt: skip
-    found = grouped(results, lambda one: one["rate"], method="MAML")
-    assert {rate: [one["seed"] for one in group] for rate, group in found.items()} == {1: [0, 1]}
+    groups = grouped(results, lambda one: one["rate"], method="MAML")
+    assert {rate: [one["seed"] for one in group] for rate, group in groups.items()} == {1: [0, 1]}
 
 
 def test_the_best_group_is_that_of_the_best_mean_validation_score():

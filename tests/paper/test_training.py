@@ -48,26 +48,26 @@ def no_training(monkeypatch):
 
 
 def test_a_cell_leaves_its_model_and_all_that_was_measured(tmp_path):
-    found = train("fig3a", tmp_path, CELL, **SINE)
+    result = train("fig3a", tmp_path, CELL, **SINE)
     folder = folder_of(tmp_path, "fig3a", CELL)
     assert cavia.load(folder / "model.cavia").inner_lr == 1.0
-    assert found.choices == CELL.choices
-    assert found.settings["test_tasks"] == 6
-    assert "maml_lrs" not in found.settings  # which says what other cells there are
-    assert found.commits == read_json(folder / "config.json")["commits"]
-    assert (found.iterations, found.best_iteration, found.diverged) == (2, 2, "")
-    assert [point[:2] for point in found.curve] == [[2, found.validation]]
-    assert [len(step) for step in found.scores["mse"]] == [6] * 11  # after 0 … 10 steps
+    assert result.choices == CELL.choices
+    assert result.settings["test_tasks"] == 6
+    assert "maml_lrs" not in result.settings  # which says what other cells there are
+    assert result.commits == read_json(folder / "config.json")["commits"]
+    assert (result.iterations, result.best_iteration, result.diverged) == (2, 2, "")
+    assert [point[:2] for point in result.curve] == [[2, result.validation]]
+    assert [len(step) for step in result.scores["mse"]] == [6] * 11  # after 0 … 10 steps
 
 
 def test_a_result_is_the_same_after_reading():
-    found = CellResult({"method": "CAVIA"}, {"lr": 0.1}, validation=0.2, scores={"mse": [[1.0, 2.0]]})
-    values = json.loads(json.dumps(found.as_json()))
+    result = CellResult({"method": "CAVIA"}, {"lr": 0.1}, validation=0.2, scores={"mse": [[1.0, 2.0]]})
+    values = json.loads(json.dumps(result.as_json()))
     assert values["format"] == CELL_FORMAT
     again = CellResult.of(values)
     assert again
     assert again.as_json() == values
-    assert (again["method"], again.scores) == ("CAVIA", found.scores)
+    assert (again["method"], again.scores) == ("CAVIA", result.scores)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_what_an_older_version_wrote_is_no_result(values):
 
 
 def test_a_cell_that_diverges_is_a_result(tmp_path):
-    found = train("fig3a", tmp_path, Cell({**CELL.choices, "method": "MAML", "inner_lr": 1e30}), **SINE)
-    assert "MAML with inner_lr 1e+30" in found.diverged
-    assert found.scores == {}
-    assert CellResult.of(json.loads(json.dumps(found.as_json()))).diverged == found.diverged
+    result = train("fig3a", tmp_path, Cell({**CELL.choices, "method": "MAML", "inner_lr": 1e30}), **SINE)
+    assert "MAML with inner_lr 1e+30" in result.diverged
+    assert result.scores == {}
+    assert CellResult.of(json.loads(json.dumps(result.as_json()))).diverged == result.diverged
 
 
 def test_a_cell_of_another_seed_starts_elsewhere(tmp_path):
@@ -139,10 +139,10 @@ def test_measuring_again_trains_nothing(tmp_path, no_training):
 def test_more_iterations_go_on_and_fewer_are_refused(tmp_path):
     whole = train("fig3a", tmp_path / "whole", CELL, **SINE | {"iterations": 5})
     train("fig3a", tmp_path / "parts", CELL, **SINE)
-    found = train("fig3a", tmp_path / "parts", CELL, **SINE | {"iterations": 5})
-    assert found.iterations == 5
-    assert [point[0] for point in found.curve] == [2, 5]
-    assert found.scores == whole.scores  # as if never stopped
+    result = train("fig3a", tmp_path / "parts", CELL, **SINE | {"iterations": 5})
+    assert result.iterations == 5
+    assert [point[0] for point in result.curve] == [2, 5]
+    assert result.scores == whole.scores  # as if never stopped
     with pytest.raises(CaviaError, match="another configuration: iterations is 5 there and 4 here"):
         train("fig3a", tmp_path / "parts", CELL, **SINE | {"iterations": 4})
 

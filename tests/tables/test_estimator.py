@@ -1,7 +1,5 @@
 """Estimators in scikit-learn's conventions: what the command line does with files, with data frames."""
 
-import subprocess
-import sys
 from datetime import date
 
 import numpy as np
@@ -15,43 +13,8 @@ from cavia.tables.fitting import train_table
 
 pytest.importorskip("sklearn", reason="needs pip install 'cavia-torch[sklearn]'")
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
-QUICK = {"hidden": (8,), "context": 2, "support": 4, "iterations": 3, "tasks_per_batch": 4}
-ESTIMATORS = (cavia.ContextRegressor, cavia.ContextClassifier)
-
-
-def rows_of(users, seed=0, rows=8):
-    """One user per name: y is a line of its own."""
-    numbers = np.random.default_rng(seed)
-    parts = []
-    for user in users:
-        x, kind = numbers.uniform(-1, 1, rows), numbers.choice(["home", "work"], rows)
-        y = numbers.normal(0, 2) + numbers.normal() * x + (kind == "work")
-        parts.append(pd.DataFrame({"user": user, "x": x, "kind": kind, "y": y}))
-    return pd.concat(parts, ignore_index=True)
-
-
-TABLE, NEW = rows_of([f"u{i}" for i in range(8)]), rows_of(["ann", "bob"], seed=1)
-X, Y = TABLE.drop(columns="y"), TABLE["y"]
-NEW_X, NEW_Y = NEW.drop(columns="y"), NEW["y"]
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    return cavia.ContextRegressor("user", **QUICK).fit(X, Y)
-
-
-@pytest.fixture
-def regressor(fitted):
-    """Fitted, with contexts of its own to change."""
-    made = clone(fitted)
-    vars(made).update(vars(fitted) | {"contexts_": type(fitted.contexts_)(fitted.contexts_)})
-    return made
+from tests.tables.estimators import NEW, NEW_X, NEW_Y, QUICK, TABLE, X, Y
 
 
 def test_it_is_the_command_lines_code(fitted):
@@ -120,13 +83,6 @@ def test_classes_that_mean_missing_are_refused():
         cavia.ContextClassifier("user", **QUICK).fit(X, labels)
 
 
-def test_arguments_are_those_that_were_given(fitted):
-    again = clone(fitted)
-    assert again.get_params() == fitted.get_params()
-    assert again.set_params(context=3).context == 3
-    assert not hasattr(again, "model_")
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -152,22 +108,6 @@ def test_the_target_must_not_be_an_input():
 def test_what_is_no_class_is_refused(labels):
     with pytest.raises(cavia.CaviaError, match=r"y must be classes \[rows\]: "):
         cavia.ContextClassifier("user", **QUICK).fit(X, labels)
-
-
-@pytest.mark.slow
-def test_scikit_learn_is_imported_at_first_use_and_named_if_it_is_not_there():
-    code = """if True:
-        import sys, cavia
-        cavia.Tasks
-        assert "sklearn" not in sys.modules
-        sys.modules["sklearn"] = None
-        from cavia import *
-        try:
-            ContextRegressor("user")
-        except cavia.CaviaError as error:
-            print(error)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "ContextRegressor needs scikit-learn: pip install 'cavia-torch[sklearn]'\n"
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
@@ -220,43 +160,6 @@ def test_an_array_names_its_group_by_number():
         cavia.ContextRegressor("user", **QUICK).fit(values, Y)
 
 
-def test_few_shot_score_is_adapting_and_scoring(regressor):
-    score = cavia.few_shot_score(regressor, NEW_X, NEW_Y, known=5, order="ordered")
-    assert "ann" not in regressor.contexts_
-    first = NEW_X.groupby("user").cumcount() < 5
-    regressor.adapt(NEW_X[first], NEW_Y[first])
-    assert score == pytest.approx(regressor.score(NEW_X[~first], NEW_Y[~first]), abs=1e-6)
-
-
-def test_few_shot_score_draws_by_its_seed(fitted):
-    one, same, other = (cavia.few_shot_score(fitted, NEW_X, NEW_Y, seed=seed) for seed in (0, 0, 1))
-    assert one == same != other
-    with pytest.raises(cavia.CaviaError, match=r"needs a fitted cavia.ContextRegressor .* got a StandardScaler"):
-        cavia.few_shot_score(StandardScaler(), X, Y)
-    with pytest.raises(cavia.CaviaError, match=r"no group in X has 2 rows with a target.* \(of 1\)"):
-        cavia.few_shot_score(fitted, NEW_X[:1], NEW_Y[:1])
-
-
-def test_it_scores_unseen_groups_in_cross_validation():
-    scores = cross_val_score(
-        cavia.ContextRegressor("user", **QUICK), X, Y, groups=X["user"], cv=GroupKFold(2), scoring=cavia.few_shot_score
-    )
-    assert np.isfinite(scores).all()
-
-
-def test_it_ends_a_pipeline_in_a_search():
-    scaled = ColumnTransformer(
-        [("scaled", StandardScaler(), ["x"])], remainder="passthrough", verbose_feature_names_out=False
-    ).set_output(transform="pandas")
-    pipeline = make_pipeline(scaled, cavia.ContextRegressor("user", **QUICK))
-    search = GridSearchCV(
-        pipeline, {"contextregressor__context": [1, 3]}, cv=GroupKFold(2), scoring=cavia.few_shot_score
-    ).fit(X, Y, groups=X["user"])
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_[-1].model_.learner.model.effects == search.best_params_["contextregressor__context"]
-    assert np.isfinite(cavia.few_shot_score(search, NEW_X, NEW_Y))
-
-
 def test_it_comes_back_from_a_file(fitted, tmp_path):
     fitted.save(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
     again = cavia.ContextRegressor.load(tmp_path / "m.cavia", contexts=tmp_path / "contexts")
@@ -303,18 +206,3 @@ def test_damaged_descriptions_are_refused(fitted, tmp_path):
         fitted.model_.save(path, {"estimator": wrong})
         with pytest.raises(cavia.CaviaError, match=message):
             cavia.ContextRegressor.load(path)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([kind(**QUICK | {"iterations": 60}, lr=0.01) for kind in ESTIMATORS])
-def test_scikit_learns_own_checks(estimator, check):
-    """All of them, with all rows as one group. With a group they do not apply: their tables have no column of groups,
-    and a column of measurements makes every row a group of its own. Skipped by itself: that of the array API."""
-    check(estimator)
-
-
-@pytest.mark.parametrize("weights", ["text", [1.0, 2.0], np.full(len(X), -1.0), np.zeros(len(X))])
-def test_wrong_weights_are_refused(fitted, weights):
-    with pytest.raises(cavia.CaviaError, match="sample_weight must be"):
-        fitted.score(X, Y, weights)

@@ -31,7 +31,7 @@ def _work(environment, function, arguments, send):
     torch.set_num_threads(1)
     threading.Thread(target=_say_where, args=[send, 200], daemon=True).start()
     try:
-        send.send(("found", function(*arguments)))
+        send.send(("result", function(*arguments)))
     except BaseException as error:
         known = type(error).__name__ in ("CaviaError", "Diverged", "Interrupted", "Busy")
         send.send(("failed", type(error).__name__, str(error) if known else traceback.format_exc()))
@@ -57,7 +57,7 @@ def answers(receivers, seconds=240.0):
         assert receive.poll(max(0.0, until - time.monotonic())), f"no answer within {seconds} s"
         try:
             kind, *rest = receive.recv()
-            replies.append(rest[0] if kind == "found" else Failed(*rest))
+            replies.append(rest[0] if kind == "result" else Failed(*rest))
         except EOFError:
             replies.append(None)
     return replies

@@ -1,6 +1,7 @@
-"""The command line, `cavia` and `python -m cavia`: one file for each group of commands.
+"""The command line, `cavia` and `python -m cavia`: one file per group of commands.
 
-Nothing heavy is imported here: `cavia --help` answers at once, and `cavia run` starts its workers before PyTorch.
+This module imports nothing heavy: `cavia --help` answers at once, and `cavia run` starts its workers before it imports
+PyTorch.
 """
 
 import io
@@ -37,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Diverged as error:
         say(error)
         return FAILED
-    except BrokenPipeError:  # the reader of our output is gone, as with `cavia list | head -1`
+    except BrokenPipeError:  # nobody reads our output, as with `cavia list | head -1`
         silence(sys.stdout)
         return 0
-    except OSError as error:  # no space where the output goes, a name that is too long, …
+    except OSError as error:  # no space left, a name that is too long, …
         silence(sys.stdout)
         say(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
         return MISUSE
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _act(arguments: Sequence[str] | None) -> None:
     """Run the command, and make sure that its output is written."""
-    printed = io.StringIO()  # argparse would say nothing of a full device
+    printed = io.StringIO()  # argparse would not report a full device
     try:
         with redirect_stdout(printed):
             options = make_parser().parse_args(arguments)
@@ -77,7 +78,7 @@ def _check_path(name: str, path: Path) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return  # whoever needs it there says so
+        return  # the command that needs it reports this
     except (OSError, ValueError) as error:
         what = f"write --{name}" if name in WRITTEN else f"read {name}"
         raise CaviaError(f"cannot {what} {shown(str(path))}: {getattr(error, 'strerror', error)}") from error

@@ -1,4 +1,4 @@
-"""What the commands share: a parser whose errors are one line, and kinds of arguments."""
+"""Shared by all commands: a parser with one-line errors, and types of arguments."""
 
 import argparse
 import ast
@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from cavia.errors import MOST_SHOWN, CaviaError, closest
 
-MOST_DIGITS = 4000  # of a number: Python reads a few more
-LARGEST = 2**63 - 1  # of the whole numbers that PyTorch takes
+MOST_DIGITS = 4000  # of a number: just below Python's limit
+LARGEST = 2**63 - 1  # PyTorch's largest integer
 LONG = re.compile(r"'([^']{100,})'")
 RUNS, DATA = Path("runs"), Path("data")
 
@@ -72,7 +72,7 @@ def on_ray(text: str) -> str:
 
     try:
         return checked_on(text)
-    except CaviaError as error:  # as a ValueError, argparse would hide what it says
+    except CaviaError as error:  # argparse would hide the message of a ValueError
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
@@ -82,7 +82,7 @@ def a_store(text: str) -> Path | str:
 
 
 def at_least(least: int, most: int = LARGEST) -> Callable[[str], int]:
-    """Whole numbers that are not below `least`, nor above `most`."""
+    """Whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
@@ -138,7 +138,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
 
 
 def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
-    """The action, with errors that speak of flags (--too-small drop) where the library's speak of arguments
+    """The action, with errors that name flags (--too-small drop) instead of the library's arguments
     (too_small='drop')."""
 
     @wraps(action)
@@ -167,5 +167,5 @@ def _as_flag(match: re.Match[str], known: set[str]) -> str:
 
 
 def shown_text(text: str) -> str:
-    """A text as a message shows it: in quotes, and not too long."""
+    """A text as shown in messages: quoted, and shortened if it is long."""
     return repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")

@@ -26,25 +26,25 @@ def add_experiment_commands(commands: Any) -> None:
     run = commands.add_parser("run", help="train and measure one experiment", allow_abbrev=False)
     run.add_argument("experiment", help="table1, fig3a, …; `cavia list` shows all")
     budget = run.add_mutually_exclusive_group()
-    budget.add_argument("--quick", action="store_true", help="a budget of minutes (default)")
-    budget.add_argument("--full", action="store_true", help="the paper's settings, to the letter")
+    budget.add_argument("--quick", action="store_true", help="smaller settings that take minutes (default)")
+    budget.add_argument("--full", action="store_true", help="exactly the paper's settings")
     budget.add_argument(
         "--first", action="store_true", help="a few cells with the full settings, for a first look (table1)"
     )
-    budget.add_argument("--tuned", action="store_true", help="settings that we found to work better")
+    budget.add_argument("--tuned", action="store_true", help="settings that we found to work better than the paper's")
     run.add_argument("--out", type=a_path, help="the run folder (default: runs/<budget>/<experiment>)")
-    run.add_argument("--seeds", type=at_least(1), default=1, help="training runs per cell (default: 1)")
-    run.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
-    run.add_argument("--ranks", type=at_least(1), default=1, help="processes that train one cell together (default: 1)")
+    run.add_argument("--seeds", type=at_least(1), default=1, help="number of random seeds (default: 1)")
+    run.add_argument("--jobs", type=at_least(1), help="training runs at a time (default: one per core)")
+    run.add_argument("--ranks", type=at_least(1), default=1, help="processes that share a training run (default: 1)")
     _add_cluster_arguments(run)
     run.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     run.add_argument("--data-root", type=a_path, default=DATA, help="the folder of data sets (default: data)")
     run.add_argument(
-        "--data", choices=["files", "synthetic"], default="files", help="synthetic: drawn data, no files needed"
+        "--data", choices=["files", "synthetic"], default="files", help="synthetic: generated data, no files needed"
     )
-    run.add_argument("--filters", metavar="N[,N…]", help="filters of each convolution; short for --set filters=N")
+    run.add_argument("--filters", metavar="N[,N…]", help="filters per convolution; short for --set filters=N")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting; repeatable")
-    run.add_argument("--remeasure", action="store_true", help="measure trained cells again, without training")
+    run.add_argument("--remeasure", action="store_true", help="measure trained models again, without training")
     run.set_defaults(action=_run)
 
     reproduce = commands.add_parser(
@@ -52,13 +52,13 @@ def add_experiment_commands(commands: Any) -> None:
     )
     reproduce.add_argument("--plan", type=a_path, default=PLAN, help="the plan (default: results/plan.toml)")
     reproduce.add_argument("--hours", type=hours, help="stop after this many hours; the same command resumes later")
-    reproduce.add_argument("--jobs", type=at_least(1), help="cells at a time (default: one per core)")
+    reproduce.add_argument("--jobs", type=at_least(1), help="training runs at a time (default: one per core)")
     _add_cluster_arguments(reproduce)
     reproduce.add_argument("--only", metavar="NAME[,NAME…]", help="only these experiments")
-    reproduce.add_argument("--dry-run", action="store_true", help="show what is done and what is left, then exit")
-    reproduce.add_argument("--remeasure", action="store_true", help="measure trained cells again")
+    reproduce.add_argument("--dry-run", action="store_true", help="show what is finished and what is left, then exit")
+    reproduce.add_argument("--remeasure", action="store_true", help="measure trained models again, without training")
     reproduce.add_argument(
-        "--publish", type=a_path, metavar="FOLDER", help="copy finished results and their report there"
+        "--publish", type=a_path, metavar="FOLDER", help="copy finished results there and write their report"
     )
     reproduce.add_argument("--runs", type=a_path, default=RUNS, help="where to train (default: runs)")
     reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
@@ -77,7 +77,7 @@ def _add_cluster_arguments(command: Any) -> None:
     command.add_argument(
         "--on", type=on_ray, metavar="ray[://HOST:PORT]", help="run on a Ray cluster; see docs/scaling.md"
     )
-    storage = "with --on: keep checkpoints at this folder or address (s3://…), which all nodes must reach"
+    storage = "with --on: keep checkpoints in this folder or at this address (s3://…); all nodes must reach it"
     command.add_argument("--storage", metavar="ADDRESS", help=storage)
 
 
@@ -134,7 +134,7 @@ def _run(options: argparse.Namespace) -> None:
         print(f"cavia: {why}; training for a shorter time instead (--quick)", file=sys.stderr)
         name = "quick"
     changes = ({"filters": options.filters} if options.filters else {}) | dict(map(_setting, options.set))
-    find(options.experiment).settings(name, changes)  # misuse shows before anything is written
+    find(options.experiment).settings(name, changes)  # report misuse before anything is written
     if options.on is None:
         _check_device(options.device)
     order = Order(
@@ -185,7 +185,7 @@ def _reproduce(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _workers(options: argparse.Namespace) -> "Iterator[Workers | None]":
-    """Those of the cluster; None: those of this machine."""
+    """The cluster's workers; None: those of this machine."""
     ranks = getattr(options, "ranks", 1)
     if options.on is None:
         if options.storage:
@@ -205,12 +205,12 @@ def _workers(options: argparse.Namespace) -> "Iterator[Workers | None]":
 
 
 def _ranked(jobs: int | None, ranks: int) -> "Workers":
-    """Several processes for each cell, with a line about it if they are more than there are cores."""
+    """Several processes per cell, with a warning if there are more processes than cores."""
     from cavia.machine import cores
     from cavia.paper.running.ranked import RankedWorkers, too_many
 
     jobs = jobs or max(1, cores() // ranks)
-    workers = RankedWorkers(jobs, ranks)  # raises if they cannot be
+    workers = RankedWorkers(jobs, ranks)  # raises if this is impossible
     if line := too_many(jobs, ranks):
         print(f"cavia: {line}", file=sys.stderr)
     return workers
@@ -229,7 +229,7 @@ def _show_status(work: Any) -> None:
         cells = f"{one.finished} of {one.cells}"
         table.add_row(one.order.experiment, one.order.set, settings, cells, f"{one.hours:.1f}", f"{one.left:.1f}")
     Console().print(table, highlight=False, markup=False)
-    print(f"{sum(one.left for one in statuses):.1f} core-hours left, as far as we know")
+    print(f"about {sum(one.left for one in statuses):.1f} core-hours left")
 
 
 def _setting(text: str) -> tuple[str, str]:

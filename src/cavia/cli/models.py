@@ -7,7 +7,7 @@ from typing import Any
 from cavia.cli.arguments import DATA, a_path, at_least
 from cavia.errors import CaviaError
 
-# What the numbers of these commands may be: tasks and steps take their time, pictures their memory.
+# Limits of the commands' numbers: tasks and steps take time, pictures take memory.
 MOST = {"tasks": 10**6, "steps": 10**4, "seed": 2**63 - 1, "task": 10**5, "updates": 100, "size": 1024, "width": 4096}
 MODEL = "a model.cavia, the folder of the cell that trained it, or the name of a published model (`cavia models`)"
 
@@ -31,8 +31,8 @@ def add_model_commands(commands: Any) -> None:
     complete.add_argument("model", type=a_path, help=MODEL)
     complete.add_argument("picture", type=a_path, help="a picture in any format that Pillow reads")
     complete.add_argument("--known", type=at_least(1), default=100, help="number of known pixels (default: 100)")
-    complete.add_argument("--ordered", action="store_true", help="take the first pixels as known, not random ones")
-    complete.add_argument("--size", type=at_least(1), default=32, help="the network sees size × size (default: 32)")
+    complete.add_argument("--ordered", action="store_true", help="use the first pixels as known, not random ones")
+    complete.add_argument("--size", type=at_least(1), default=32, help="resize to size × size pixels (default: 32)")
     complete.add_argument(
         "--width", type=at_least(1), default=256, help="width of each of the three panels (default: 256)"
     )
@@ -42,19 +42,22 @@ def add_model_commands(commands: Any) -> None:
 
     watch = commands.add_parser("watch", help="watch a trained policy adapt to a task", allow_abbrev=False)
     watch.add_argument("model", type=a_path, help=MODEL)
-    watch.add_argument("--task", type=int, default=0, help="which of the test tasks (default: 0)")
+    watch.add_argument("--task", type=int, default=0, help="the number of the test task (default: 0)")
     watch.add_argument(
         "--updates", type=int, default=2, help="number of updates, with an episode after each (default: 2)"
     )
     watch.add_argument("--seed", type=int, default=0, help="the seed of the episodes to adapt on (default: 0)")
     watch.add_argument(
-        "--out", type=a_path, default=Path("out.gif"), help="a .gif, or a .png with eight frames of each episode"
+        "--out",
+        type=a_path,
+        default=Path("out.gif"),
+        help="a .gif, or a .png with eight frames of each episode (default: out.gif)",
     )
     watch.set_defaults(action=_watch)
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    """Raise up front if a number would take forever, or all memory."""
+    """Raise before any work if a number would take forever, or all memory."""
     for name, most in MOST.items():
         number = getattr(options, name, None)
         if number is not None and abs(number) > most:

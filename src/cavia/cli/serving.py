@@ -26,14 +26,16 @@ def add_serve_command(commands: Any) -> None:
         "--batch-ms",
         type=at_least(0, 1000),
         default=2,
-        help="how long a request waits for others to share its batch; 0: no batching (default: 2)",
+        help="how long a request waits for others to join its batch; 0: no batching (default: 2)",
     )
     serve.add_argument(
         "--no-compile", action="store_true", help="do not compile graphs at startup, which takes a minute"
     )
-    serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="tasks in one request (default: 1000)")
-    serve.add_argument("--most-points", type=at_least(1), default=10_000, help="points in one request (default: 10000)")
-    serve.add_argument("--most-mb", type=positive, default=4.0, help="size of a request in MB (default: 4)")
+    serve.add_argument("--most-tasks", type=at_least(1), default=1000, help="most tasks per request (default: 1000)")
+    serve.add_argument(
+        "--most-points", type=at_least(1), default=10_000, help="most points per request (default: 10000)"
+    )
+    serve.add_argument("--most-mb", type=positive, default=4.0, help="largest request in MB (default: 4)")
     serve.add_argument("--timeout", type=positive, default=30.0, help="seconds a request may wait (default: 30)")
     serve.set_defaults(action=_serve)
 
@@ -46,7 +48,7 @@ def _serve(options: argparse.Namespace) -> None:
     from cavia.serving.opening import opened
     from cavia.serving.tokens import is_loopback, read_token
 
-    logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # what it warns of is nothing to the user
+    logging.getLogger("torch._inductor").setLevel(logging.ERROR)  # its warnings are of no use to users
     token = read_token(options.token_file) if options.token_file else None
     if token is None and not is_loopback(options.host):
         raise CaviaError(f"--host {shown_text(options.host)} can be reached from other machines: give --token-file")

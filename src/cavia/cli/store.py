@@ -23,7 +23,7 @@ def add_store_command(commands: Any) -> None:
         help="the file or postgresql:// URL of a cavia.ContextStore; or `copy` and two of them, to copy everything "
         "from the first to the second, which is created if missing",
     )
-    store.add_argument("--nearest", metavar="ID", help="show the tasks with the nearest contexts to this one's")
+    store.add_argument("--nearest", metavar="ID", help="show the tasks whose contexts are nearest to this task's")
     store.add_argument("--k", type=at_least(1), default=10, help="number of nearest tasks (default: 10)")
     store.add_argument("--export", type=a_path, metavar="FILE", help="write everything to a Parquet file")
     store.set_defaults(action=_store)

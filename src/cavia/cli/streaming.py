@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 from cavia.cli.arguments import a_store, on_ray, shown_text
 from cavia.errors import CaviaError, Interrupted
 
-if TYPE_CHECKING:  # they bring PyTorch
+if TYPE_CHECKING:  # they import PyTorch
     from cavia.streaming.files import Part
     from cavia.streaming.jobs import Done, Job
 
-MANIFEST = "_cavia.json"  # says what a folder of predictions is of
+MANIFEST = "_cavia.json"  # names the model and data of a folder of predictions
 
 
 def add_adapt_arguments(adapt: Any) -> None:
-    """Where contexts go, and where the work is done."""
+    """Arguments for where to store contexts, and where to compute."""
     adapt.add_argument("--store", type=a_store, help="the store's file or postgresql:// URL; another name for --out")
     _add_on(adapt)
 
 
 def add_predict_arguments(predict: Any) -> None:
-    """Where the work is done."""
+    """Arguments for where to compute."""
     _add_on(predict)
 
 
@@ -43,7 +43,7 @@ def streams(options: argparse.Namespace) -> bool:
 
 
 def adapt_stream(options: argparse.Namespace) -> None:
-    """Every task's context, into a store."""
+    """Write every task's context to a store."""
     from cavia.streaming.jobs import Job, as_text, content_of, opened_job
 
     store = str(options.store or options.out)
@@ -56,7 +56,7 @@ def adapt_stream(options: argparse.Namespace) -> None:
 
 
 def predict_stream(options: argparse.Namespace) -> None:
-    """Every row's prediction, into a folder of Parquet files."""
+    """Write every row's prediction to a folder of Parquet files."""
     from cavia.cluster.storage import Storage
     from cavia.streaming.jobs import Job, as_text, content_of, opened_job
 
@@ -99,7 +99,7 @@ def _require_shared(on: str | None, store: str) -> None:
 
 
 def _claim(out: str, about: dict[str, Any]) -> None:
-    """Make the folder that of these predictions, or raise if it holds others."""
+    """Claim the folder for these predictions, or raise if it holds others."""
     import json
 
     from cavia.cluster.storage import Storage

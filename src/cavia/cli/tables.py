@@ -19,7 +19,7 @@ from cavia.cli.arguments import (
 from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
 from cavia.errors import CaviaError
 
-if TYPE_CHECKING:  # they bring PyTorch
+if TYPE_CHECKING:  # they import PyTorch
     from cavia.tables.model import TableModel
     from cavia.tables.reading import Table
     from cavia.tables.tasks import Tasks
@@ -31,7 +31,7 @@ def add_table_commands(commands: Any) -> None:
     """`cavia fit`, `adapt`, `predict` and `embed`, as subcommands of a parser."""
     _add_fit(commands)
 
-    adapt = commands.add_parser("adapt", help="find the contexts of a table's tasks and store them", allow_abbrev=False)
+    adapt = commands.add_parser("adapt", help="adapt to the tasks of a table, store contexts", allow_abbrev=False)
     adapt.add_argument("model", type=a_path, help="a file written by `cavia fit`")
     adapt.add_argument("table", type=a_store, help="rows with the target to adapt on: a file, or Parquet in a folder")
     adapt.add_argument("--steps", type=at_least(0, MOST_STEPS), help="gradient steps (default: as in training)")
@@ -51,10 +51,15 @@ def add_table_commands(commands: Any) -> None:
     predict.add_argument("table", type=a_store, help="rows to predict, without targets: a file, or Parquet in a folder")
     predict.add_argument("--contexts", type=a_store, required=True, help="a store written by `cavia adapt`")
     predict.add_argument(
-        "--unknown", choices=["refuse", "start"], default="refuse", help="what to do with tasks that have no context"
+        "--unknown",
+        choices=["refuse", "start"],
+        default="refuse",
+        help="tasks without a context: refuse them (default), or predict them without adaptation",
     )
-    predict.add_argument("--interval", type=float, help="a level such as 0.9; adds the columns low and high")
-    predict.add_argument("--out", type=a_path, default=Path("predictions.csv"), help="CSV, or a folder of Parquet")
+    predict.add_argument("--interval", type=float, help="a coverage such as 0.9; adds the columns low and high")
+    predict.add_argument(
+        "--out", type=a_path, default=Path("predictions.csv"), help="a CSV file, or a folder for Parquet files"
+    )
     add_predict_arguments(predict)
     predict.set_defaults(action=in_flags(_predict))
 
@@ -72,28 +77,28 @@ def _add_fit(commands: Any) -> None:
     fit = commands.add_parser("fit", help="train on a table with a task column", allow_abbrev=False)
     fit.add_argument("table", type=a_path, help="a .csv, .tsv or .parquet file, one row per point")
     fit.add_argument("--task", required=True, help="the column that names the task (user, shop, …) of a row")
-    fit.add_argument("--target", type=listed, required=True, help="the column to predict; several if all are numbers")
+    fit.add_argument("--target", type=listed, required=True, help="the column to predict, or several of numbers: a,b")
     fit.add_argument("--inputs", type=listed, help="columns to predict from, a,b,c (default: all others)")
     fit.add_argument("--number", type=listed, default=[], help="columns to read as numbers, a,b")
-    fit.add_argument("--category", type=listed, default=[], help="columns to read as categories, whatever they hold")
+    fit.add_argument("--category", type=listed, default=[], help="columns to read as categories, even if numbers")
     fit.add_argument("--date", type=listed, default=[], help="columns to read as dates")
     problem = fit.add_mutually_exclusive_group()
     for name, what in (("classification", "classes"), ("regression", "numbers")):
         problem.add_argument(f"--{name}", dest="problem", action="store_const", const=name, help=f"targets are {what}")
     _add_settings(fit)
-    fit.add_argument("--compare", action="store_true", help="print how other methods score on the same unseen tasks")
+    fit.add_argument("--compare", action="store_true", help="print other methods' scores on the same unseen tasks")
     fit.add_argument(
         "--search",
         type=at_least(1, 10_000),
         metavar="N",
-        help="try N settings of method, hidden, context, rates and steps on the validation tasks first (needs Optuna)",
+        help="first search N settings of method, hidden, context, rates and steps on validation tasks (needs Optuna)",
     )
     fit.add_argument("--out", type=a_path, default=Path("model.cavia"), help="the file to write (default: model.cavia)")
     fit.set_defaults(action=in_flags(_fit))
 
 
 def _add_settings(fit: argparse.ArgumentParser) -> None:
-    """What is trained, and how."""
+    """Arguments for the model and its training."""
     fit.add_argument(
         "--method",
         choices=["posterior", "gradient"],
@@ -101,12 +106,12 @@ def _add_settings(fit: argparse.ArgumentParser) -> None:
         help="posterior: a mixed model plus a network, adapted by Newton's step; gradient: as in the paper",
     )
     fit.add_argument("--hidden", type=widths, default=(64, 64), help="widths of the hidden layers (default: 64,64)")
-    fit.add_argument("--context", type=at_least(1), default=8, help="numbers that adapt to a task (default: 8)")
+    fit.add_argument("--context", type=at_least(1), default=8, help="number of context parameters (default: 8)")
     fit.add_argument("--inner-lr", type=positive, default=0.5, help="learning rate of gradient steps (default: 0.5)")
     fit.add_argument(
         "--inner-steps", type=at_least(1), help="steps per task (default: 2 gradient, 1 or 4 Newton steps)"
     )
-    fit.add_argument("--support", type=at_least(1), default=10, help="points to adapt on (default: 10)")
+    fit.add_argument("--support", type=at_least(1), default=10, help="rows per task to adapt on (default: 10)")
     fit.add_argument(
         "--order", choices=["random", "ordered"], default="random", help="ordered: adapt on a task's first rows"
     )
@@ -114,7 +119,7 @@ def _add_settings(fit: argparse.ArgumentParser) -> None:
         "--too-small",
         choices=["refuse", "drop"],
         default="refuse",
-        help="what to do with tasks that have fewer than 2 rows",
+        help="tasks with fewer than 2 rows: refuse the table (default), or drop them",
     )
     fit.add_argument("--iterations", type=at_least(1), default=600, help="outer steps (default: 600)")
     fit.add_argument("--tasks-per-batch", type=at_least(1), default=25, help="tasks per outer step (default: 25)")
@@ -134,7 +139,7 @@ def _fit(options: argparse.Namespace) -> None:
     types = ("inputs", "number", "category", "date", "problem")
     read = ("task", "target", *types, "support", "order", "too_small", "seed")
     family = Tasks.from_table(options.table, **{name: getattr(options, name) for name in read})
-    assert family.encoding  # from_table made both
+    assert family.encoding  # set by from_table
     assert family.table is not None
     print(f"{options.table}:\n{describe_columns(family.encoding, family.table)}", flush=True)
     trained = ("method", "hidden", "context", "inner_lr", "inner_steps", "iterations", "tasks_per_batch", "lr", "seed")
@@ -200,7 +205,7 @@ def _adapt(options: argparse.Namespace) -> None:
     model = load_table_model(options.model)
     table = read_table(options.table)
     names, adapted, left_out = model.adapt(table, options.steps)
-    with ContextStore(place, model.learner.version) as store:  # nothing trains the learner meanwhile
+    with ContextStore(place, model.learner.version) as store:  # the learner does not change meanwhile
         store.put(names, adapted)
         count, where = len(store), store.path  # of a URL, without its password
     note = (f" ({left_out} rows without a target were left out)" if left_out else "") + _unknown(model, table)

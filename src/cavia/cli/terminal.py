@@ -1,4 +1,4 @@
-"""Output for any terminal: characters that its encoding lacks are spelled out, and errors are one line."""
+"""Output for any terminal: spells out characters that its encoding lacks, and prints errors on one line."""
 
 import codecs
 import io
@@ -11,11 +11,11 @@ SPELLED = {
     "±": "+-", "−": "-", "–": "-", "—": "--", "×": "x", "·": "*", "→": "->", "≤": "<=", "≥": ">=", "‘": "'", "’": "'",
     "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma", "θ": "theta", "λ": "lambda", "φ": "phi",
 }  # fmt: skip
-LONGEST = 500  # characters of an error: of more, the middle is left out
+LONGEST = 500  # characters of an error; the middle of longer ones is left out
 
 
 def make_readable() -> None:
-    """Let the output take any text, whatever the locale."""
+    """Make the output accept any text, whatever the locale."""
     codecs.register_error("cavia.spelled", _spell)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -23,7 +23,7 @@ def make_readable() -> None:
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:
-    """The characters that cannot be encoded, in ASCII: known signs spelled out, letters without accents, else \\u…"""
+    """An ASCII replacement for characters that cannot be encoded: a name, a letter without accents, or \\u…"""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     words = []
@@ -45,7 +45,7 @@ def say(message: object) -> None:
 
 
 def silence(stream: Any) -> None:
-    """Nothing more is written to the stream, not even what it holds when Python ends."""
+    """Write nothing more to the stream, not even its buffer when Python exits."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -7,7 +7,7 @@ from cavia.envs.rollouts import Rollouts
 
 RIDGE = 1e-5
 ROUNDING = 1e-10  # a ridge that matters only where rounding does
-TIME_UNIT = 100.0  # steps; keeps t³ of the size of the other features
+TIME_UNIT = 100.0  # steps; keeps t³ on the scale of the other features
 
 
 def discounted_returns(rewards: Tensor, discount: float) -> Tensor:
@@ -18,7 +18,7 @@ def discounted_returns(rewards: Tensor, discount: float) -> Tensor:
 def generalised_advantages(rewards: Tensor, values: Tensor, mask: Tensor, discount: float, trace: float) -> Tensor:
     """GAE: Σₖ (γλ)ᵏ δ(t + k) with δ(t) = r(t) + γ V(t + 1) − V(t), all [T, R, H].
 
-    values: V at every step, of which those after the end of an episode, and after the last step, count as 0.
+    values: V at every step; after the end of an episode, and after the last step, V counts as 0.
     """
     values = values.where(mask, 0)
     following = torch.cat([values[..., 1:], torch.zeros_like(values[..., :1])], -1)
@@ -36,7 +36,8 @@ def baseline_values(rollouts: Rollouts, returns: Tensor) -> Tensor:
     y = returns.to(x).where(rollouts.mask, 0).flatten(1).unsqueeze(-1)  # [T, N, 1]
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     products = x.mT @ x + RIDGE * eye
-    # Features of the same size: the solution is the same, and huge or repeated observations do not make it singular.
+    # Rescaling the features leaves the solution unchanged and keeps huge or repeated observations from making it
+    # singular.
     size = products.diagonal(dim1=1, dim2=2).sqrt().unsqueeze(-1)  # [T, F, 1]
     weights = torch.linalg.solve(products / size / size.mT + ROUNDING * eye, x.mT @ y / size) / size  # [T, F, 1]
     return (features.flatten(1, 2) @ weights).view(returns.shape).to(returns)

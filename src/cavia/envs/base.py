@@ -20,7 +20,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 @checked
 class Step(NamedTuple):
-    """What T tasks × R rollouts answer to an action.
+    """The outcome of one action in each of T tasks × R rollouts.
 
     observation: [T, R, observations]
     reward:      [T, R]         0 once an episode has ended
@@ -33,17 +33,17 @@ class Step(NamedTuple):
 
 
 class TaskEnv(Built, ABC):
-    """T tasks × R rollouts that are stepped together.
+    """T tasks × R rollouts, stepped together.
 
     observations: numbers in an observation
     actions:      numbers in an action; with `discrete`, how many actions there are to choose from
-    horizon:      steps after which every episode is over
+    horizon:      maximum length of an episode, in steps
     discrete:     an action is one of `actions` whole numbers from 0 on, and actions are int64 [T, R]
     task_shape:   the shape of one task
 
     A subclass sets these and writes `_draw`, `_start`, `_advance`, `_state` and `_load_state`; arguments are
     checked here. Every constructor argument is an attribute of the same name. An episode that has ended keeps its last
-    observation and earns nothing more.
+    observation and earns no more reward.
     """
 
     observations: int
@@ -57,7 +57,7 @@ class TaskEnv(Built, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says of the environment, as JSON values; a run folder is tied to it."""
+        """The config.json entries for the environment, as JSON values; a run folder is tied to them."""
         return self.arguments
 
     @checked
@@ -70,7 +70,7 @@ class TaskEnv(Built, ABC):
 
     @checked
     def reset(self, tasks: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
-        """Start `rollouts` new episodes of each task [T, *task_shape]; first observations [T, R, observations]."""
+        """Start `rollouts` new episodes of each task [T, *task_shape]; returns observations [T, R, observations]."""
         require_at_least("rollouts", rollouts, 1)
         self._check_tasks(tasks)
         require_memory(
@@ -94,7 +94,7 @@ class TaskEnv(Built, ABC):
 
     @checked
     def keep(self, start: int, stop: int) -> None:
-        """Right after `reset`: go on with the tasks from `start` to before `stop` alone, as they do among all."""
+        """Right after `reset`: keep only the tasks from `start` to before `stop`; their episodes are unaffected."""
         before = self._running()
         if not 0 <= start < stop <= len(before):
             raise CaviaError(f"keep must name at least 1 of the {len(before)} tasks, got start={start} and stop={stop}")
@@ -102,14 +102,14 @@ class TaskEnv(Built, ABC):
         self._done = before[start:stop].clone()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on; empty before the first reset."""
+        """Everything the next step depends on; empty before the first reset."""
         if self._done is None:
             return {}
         return {"time": torch.tensor(self._time), "done": self._done, **self._state()}
 
     @checked
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on, to the bit, where `state` was taken."""
+        """Continue, identical to the bit, from where `state` was taken."""
         if not state:
             self._time, self._done = 0, None
             return
@@ -120,7 +120,7 @@ class TaskEnv(Built, ABC):
         self._time, self._done = int(state["time"]), state["done"].clone()
 
     def close(self) -> None:
-        """Free what the environment holds outside Python. It can be reset again."""
+        """Free resources held outside Python. The environment can be reset again."""
         self._done = None
 
     @abstractmethod
@@ -133,18 +133,18 @@ class TaskEnv(Built, ABC):
 
     @abstractmethod
     def _advance(self, action: Tensor) -> Step:
-        """One step. The reward of episodes that had ended is not looked at."""
+        """One step. The reward of episodes that have ended is ignored."""
 
     @abstractmethod
     def _state(self) -> dict[str, Tensor]:
-        """What the next step depends on, apart from the time and which episodes have ended."""
+        """What the next step depends on, except the time and which episodes have ended."""
 
     @abstractmethod
     def _load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `_state` gave."""
+        """Restore what `_state` returned."""
 
     def _keep(self, start: int, stop: int) -> None:
-        """Drop the other tasks. Here: from all that `_state` gives with a first axis of T, or T·R, numbers."""
+        """Drop the other tasks. By default: from every tensor of `_state` whose first axis has length T or T·R."""
         tasks, rollouts = self._running().shape
 
         def part(value: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class TaskEnv(Built, ABC):
         self._load_state({name: part(value) for name, value in state.items()})
 
     def _running(self) -> Tensor:
-        """Which episodes have ended [T, R], or an error if none was started."""
+        """Which episodes have ended [T, R]; an error if none was started."""
         if self._done is None:
             raise CaviaError("no episode is running; call reset first")
         return self._done
@@ -186,8 +186,8 @@ class TaskEnv(Built, ABC):
 def spread(count: int, dimensions: int, generator: torch.Generator, split: str) -> Tensor:
     """`count` points [count, 1 or 2] of the unit interval or square.
 
-    Random in "train". Else one in each of `count` equal slices, and along the second axis multiples of the golden
-    ratio: in "val" shifted at random, in "test" always the same points.
+    Random in "train". Otherwise one in each of `count` equal slices, and along the second axis multiples of the golden
+    ratio: in "val" with a random shift, in "test" always the same points.
     """
 
     def uniform(*size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""HalfCheetah with a direction or a velocity to run at: the MuJoCo problems of Section 5.3 of the paper."""
+"""HalfCheetah with a target direction or velocity: the MuJoCo problems of Section 5.3 of the paper."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from cavia.errors import CaviaError, missing_package, require_at_least, require_
 from cavia.tasks.batch import shape
 
 FRAME_SKIP = 5
-NOISE = 0.1  # of the first positions (uniform) and velocities (normal)
-COST = 0.05  # of a squared action
-FASTEST = 2.0  # velocity to run at
+NOISE = 0.1  # of the initial positions (uniform) and velocities (normal)
+COST = 0.05  # per squared action
+FASTEST = 2.0  # target velocity
 OBSERVATIONS = {"paper": 20, "gymnasium": 17}
 
 
 class Cheetah(TaskEnv):
-    """HalfCheetah as Gymnasium's version 5 has it, T tasks × R rollouts at once.
+    """HalfCheetah as in Gymnasium's version 5, for T tasks × R rollouts at once.
 
     observation: "paper": positions without x, velocities and the torso's position, 20 numbers; "gymnasium": 17,
                  without the torso's position
@@ -31,14 +31,14 @@ class Cheetah(TaskEnv):
                  "list": a plain list of `MjData`, the reference
     warmstart:   whether MuJoCo's solver starts from its last solution
 
-    Actions are clipped to [-1, 1]; 0.05·‖a‖² of the clipped action is taken off the reward. Forward speed is the way
-    along x in one step, by its duration. Simulated in float64; observations and rewards are float32, on the device
-    of `tasks`. Episodes last `horizon` steps.
+    Actions are clipped to [-1, 1]; 0.05·‖a‖² of the clipped action is subtracted from the reward. Forward speed is the
+    distance along x in one step, divided by its duration. Simulated in float64; observations and rewards are float32,
+    on the device of `tasks`. Episodes last `horizon` steps.
     """
 
     actions = 6
     bound = 1.0  # actions are clipped to ±bound
-    parts = ("threads",)  # they change nothing
+    parts = ("threads",)  # no influence on results
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Cheetah(TaskEnv):
         self.observation, self.observations = observation, OBSERVATIONS[observation]
         self.backend, self.warmstart = backend, warmstart
         self.simulator = make_simulator(backend, model_path(), FRAME_SKIP, warmstart, threads)
-        self._torso = self.simulator.model.body("torso").pos.copy()  # where it is when all joints are at zero
+        self._torso = self.simulator.model.body("torso").pos.copy()  # its position when all joints are at zero
 
     @abstractmethod
     def _reward(self, speed: Tensor, tasks: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class Cheetah(TaskEnv):
 
     def _broken(self, error: Unstable) -> CaviaError:
         task, rollout = divmod(error.index, self._rollouts)
-        self._done = None  # nothing to go on from
+        self._done = None  # no episode to continue
         return CaviaError(
             f"the simulation of task {task}, rollout {rollout} broke down at step {self._time}: {error.problem}; "
             "use smaller actions (a smaller standard deviation of the policy) and reset"
@@ -118,8 +118,8 @@ class Cheetah(TaskEnv):
 class CheetahDirection(Cheetah):
     """Run forward (task 1) or backward (task −1): the reward is ±forward speed.
 
-    Of `count` tasks half are forward; the odd one is random in "train". An uneven share would make the average
-    return swing with the draw.
+    Half of the `count` tasks are forward; the odd one is random in "train". An uneven share would make the average
+    return depend on the draw.
     """
 
     def _draw(self, count: int, generator: torch.Generator, split: str) -> Tensor:
@@ -146,7 +146,7 @@ class CheetahVelocity(Cheetah):
 
 
 def model_path() -> str:
-    """Where Gymnasium keeps its HalfCheetah."""
+    """The path of Gymnasium's HalfCheetah model."""
     spec = find_spec("gymnasium")
     if spec is None or spec.origin is None:
         raise missing_package("the cheetah", "gymnasium, which ships its model", "rl")

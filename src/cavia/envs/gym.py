@@ -1,4 +1,4 @@
-"""Gymnasium both ways: our environments under their names there, and anyone's environment as a TaskEnv."""
+"""Gymnasium in both directions: our environments registered there, and any Gymnasium environment as a TaskEnv."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from cavia.tasks.batch import SPLITS
 
 
 def register() -> None:
-    """Make `cavia/Navigation-v0`, `cavia/CheetahDirection-v0` and `cavia/CheetahVelocity-v0` known to Gymnasium.
+    """Register `cavia/Navigation-v0`, `cavia/CheetahDirection-v0` and `cavia/CheetahVelocity-v0` with Gymnasium.
 
     `gymnasium.make("cavia.envs.single_task:cavia/Navigation-v0")` does the same on the fly.
     """
@@ -26,7 +26,7 @@ def register() -> None:
 class GymTasks(TaskEnv):
     """Your own Gymnasium environment, with a list of tasks to meta-train it on.
 
-    make:     makes one environment; called once for each of the T × R copies, which are kept
+    make:     makes one environment; called once for each of the T × R copies, which are reused
     tasks:    the tasks, of any type, or {"train": …, "val": …, "test": …}; the environment sees indices into them
     set_task: called as set_task(environment, task) before each reset
     horizon:  steps of an episode; None: the environment's own limit (`spec.max_episode_steps`)
@@ -57,7 +57,7 @@ class GymTasks(TaskEnv):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Tasks that are not numbers or words are only counted: nothing tells an object's next address."""
+        """Tasks other than numbers and strings are only counted: an object's address changes between runs."""
         spec = getattr(self._copies[0], "spec", None)
         known = [task if isinstance(task, str | int | float) else None for task in self.tasks]
         return {
@@ -128,7 +128,7 @@ class GymTasks(TaskEnv):
         return {}
 
     def _load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The episodes of a saved state have ended: only a reset can follow."""
+        """All episodes of a saved state have ended: only a reset can follow."""
         self._shape, self._device = (state["done"].shape[0], state["done"].shape[1]), state["done"].device
         self._seen = np.zeros((state["done"].numel(), self.observations), dtype=np.float32)
 
@@ -141,7 +141,7 @@ class GymTasks(TaskEnv):
         return np.clip(shaped, space.low, space.high).astype(space.dtype)
 
     def _see(self, copy: int, observation: Any, reward: float = 0.0) -> None:
-        """Keep an observation, if it is one."""
+        """Store an observation, after checking it."""
         row = np.asarray(observation, dtype=np.float32).reshape(-1)
         if row.size != self.observations:
             raise CaviaError(f"{self._name(copy)} gave {row.size} numbers, its space has {self.observations}")
@@ -153,7 +153,7 @@ class GymTasks(TaskEnv):
 
     @contextlib.contextmanager
     def _naming(self, copy: int, what: str) -> Iterator[None]:
-        """Errors of the user's code say which copy they came from."""
+        """Add to errors of the user's code which copy they came from."""
         try:
             yield
         except Exception as error:
@@ -169,7 +169,7 @@ class GymTasks(TaskEnv):
 
 
 def number_tasks(tasks: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[list[Any], dict[str, range]]:
-    """All tasks in one list, and which of them belong to each split; one list of tasks serves all splits."""
+    """All tasks in one list, and the range of each split in it; a plain list serves all splits."""
     if not isinstance(tasks, Mapping):
         everything = list(tasks)
         ranges = dict.fromkeys(SPLITS, range(len(everything)))
@@ -188,7 +188,7 @@ def number_tasks(tasks: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[li
 
 
 def count_observations(space: Any) -> int:
-    """Numbers in an observation of a Box, or an error that names the space."""
+    """The size of a Box observation, or an error that names the space."""
     spaces = optional("gymnasium").spaces
     if not isinstance(space, spaces.Box):
         raise CaviaError(
@@ -199,7 +199,7 @@ def count_observations(space: Any) -> int:
 
 
 def count_actions(space: Any) -> tuple[int, bool]:
-    """Numbers in an action of a Box, or choices of a Discrete space, and whether it is discrete."""
+    """The size of a Box action or the number of Discrete choices, and whether the space is discrete."""
     spaces = optional("gymnasium").spaces
     if isinstance(space, spaces.Discrete):
         return int(space.n), True
@@ -212,7 +212,7 @@ def count_actions(space: Any) -> tuple[int, bool]:
 
 
 def limit_of(env: Any) -> int:
-    """The length of an episode that the environment is registered with."""
+    """The registered maximum length of an episode."""
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     if limit is None:
         raise CaviaError("the environment has no limit of steps of its own; give GymTasks a horizon")

@@ -10,7 +10,7 @@ from torch import Tensor
 from cavia.envs.base import Step, TaskEnv, spread
 from cavia.errors import require_at_least, require_one_of, require_positive
 
-FARTHEST = 0.5  # of a goal from the start, along each axis
+FARTHEST = 0.5  # maximum distance of a goal from the start, along each axis
 RADIUS = 2.0  # of the semicircle
 NEAR = 0.01
 GOALS = ("square", "semicircle")
@@ -19,16 +19,16 @@ GOALS = ("square", "semicircle")
 class Navigation(TaskEnv):
     """Walk from (0, 0) to a goal revealed only through reward.
 
-    An action is a step, clipped to ±0.1 along each axis; the observation is the position after it and the reward
-    minus the distance from there to the goal. An episode ends within 0.01 of the goal. Runs on the device of `tasks`.
+    An action is a step, clipped to ±0.1 along each axis; the observation is the position after it, the reward the
+    negative distance from there to the goal. An episode ends within 0.01 of the goal. Runs on the device of `tasks`.
 
     goals: "square": anywhere in [-0.5, 0.5]², as in the paper; "semicircle": 2 away, at an angle from 0 to π.
-    disk:  a radius around the goal within which there is reward, by how much nearer than at the start one is; outside
-           it is zero, and episodes go on to the horizon. None: minus the distance, everywhere.
+    disk:  sparse reward: zero, except within this radius of the goal, where it is the progress made since the start
+           (initial minus current distance). Episodes then last to the horizon. None: the negative distance, everywhere.
 
-    `Navigation(goals="semicircle", disk=0.8)` is the wheeled robot's task of MAESN (Gupta et al. 2018) for a point: the
-    authors' code has goals at a radius of 2 and rewards minus the distance within 0.8 of them, minus 2 elsewhere. Ours
-    is 2 more. They train with the distance everywhere, `disk=None`, and test with the disk.
+    `Navigation(goals="semicircle", disk=0.8)` is MAESN's wheeled-robot task (Gupta et al. 2018) for a point robot: the
+    authors' code has goals at a radius of 2, a reward of minus the distance within 0.8 of the goal, and −2 elsewhere.
+    Our reward is larger by 2. They train with dense reward, `disk=None`, and test with the disk.
 
     >>> env, generator = Navigation(), torch.Generator().manual_seed(0)
     >>> goals = env.sample_tasks(20, generator)

@@ -1,4 +1,4 @@
-"""MuJoCo and Gymnasium, which the library works without until they are needed."""
+"""MuJoCo and Gymnasium, imported only when needed."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from cavia.errors import missing_package
 
 
 def optional(name: str) -> Any:
-    """The module `name` of the optional part "rl", or an error that says how to install it."""
+    """The module `name` of the extra "rl", or an error that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

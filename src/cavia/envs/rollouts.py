@@ -16,9 +16,9 @@ from cavia.tasks.share import Share
 @checked
 @dataclass(frozen=True)
 class Rollouts:
-    """R episodes of each of T tasks, over the H steps that the longest of them took.
+    """R episodes of each of T tasks, padded to the H steps of the longest.
 
-    observations: [T, R, H, observations]  what was seen before each action
+    observations: [T, R, H, observations]  before each action
     actions:      [T, R, H, actions]       int64 [T, R, H] if the environment is discrete
     rewards:      [T, R, H]                0 after the end of an episode
     mask:         [T, R, H] bool           True while the episode was running
@@ -56,9 +56,9 @@ def collect_share(
     generator: torch.Generator,
     share: Share,
 ) -> Rollouts:
-    """The same for our share of the tasks [T, ...] alone, over the steps that the longest episode of all took.
+    """The same for our share of the tasks [T, ...] only, padded to the longest episode of all processes.
 
-    All tasks are reset, so that the starts of ours are those that they have among all.
+    All tasks are reset, so that our tasks get the same initial states as in the whole batch.
     """
     observation = env.reset(tasks, rollouts, generator)
     env.keep(share.start, share.stop)
@@ -71,7 +71,7 @@ def _episodes(
     act: Callable[[Tensor], Tensor],
     longest: Callable[[int], int] = lambda steps: steps,
 ) -> Rollouts:
-    """Episodes from their first observations [T, R, observations] on, over the steps of the longest, by `Share`."""
+    """Episodes from their first observations [T, R, observations] on, padded to the longest, as `Share` reports it."""
     done = torch.zeros(observation.shape[:2], dtype=torch.bool, device=observation.device)
     observations, actions, rewards, masks = [], [], [], []
     last: int | None = None
@@ -85,7 +85,7 @@ def _episodes(
         rewards.append(step.reward)
         masks.append(~done)
         observation, done = step.observation, step.done
-        if last is None and (time == env.horizon or done.all()):  # asked once
+        if last is None and (time == env.horizon or done.all()):  # ask only once
             last = longest(time)
         if time == last:
             break

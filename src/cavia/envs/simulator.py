@@ -17,7 +17,7 @@ from cavia.machine import cores
 
 Array: TypeAlias = NDArray[np.float64]
 
-LARGEST = 1e10  # MuJoCo's own limit of what is a state (mjMAXVAL)
+LARGEST = 1e10  # MuJoCo's own limit for a valid state (mjMAXVAL)
 
 
 class Unstable(Exception):
@@ -44,7 +44,7 @@ def warnings_of_mujoco() -> Iterator[list[str]]:
 class Simulator(ABC):
     """N copies of a model; `physics` [N, 1 + nq + nv] holds the time, the positions and the velocities of each.
 
-    A copy that breaks down keeps its broken state, for `step` to find, instead of starting anew on the sly.
+    A copy that breaks down keeps its broken state, which `step` detects, instead of being reset silently.
     """
 
     def __init__(self, model: Any, frame_skip: int, warmstart: bool):
@@ -80,14 +80,14 @@ class Simulator(ABC):
             self.physics = self._simulate(control)
         with np.errstate(invalid="ignore"):
             broken = ~(np.abs(self.physics) < LARGEST).all(axis=1)
-        # Both ways of stepping stop at a warning of any kind, which leaves the clock behind.
+        # Both simulators stop at any warning, so the copy's clock falls behind.
         broken |= ~(np.abs(self.physics[:, 0] - before[:, 0] - self.seconds) < 0.5 * self.model.opt.timestep)
         if broken.any():
             index = int(broken.argmax())
             raise Unstable(index, self._problem(index, warnings))
 
     def _problem(self, index: int, warnings: Sequence[str]) -> str:
-        """What is wrong with one copy: its first impossible number, else what MuJoCo said."""
+        """What is wrong with one copy: its first invalid number, otherwise MuJoCo's warning."""
         for name, values in (("qpos", self.positions[index]), ("qvel", self.velocities[index])):
             for number, value in enumerate(values):
                 if not abs(value) < LARGEST:
@@ -96,7 +96,7 @@ class Simulator(ABC):
 
     @abstractmethod
     def load(self, physics: Array, warmstart: Array | None) -> None:
-        """Go on from `physics` [N, …] and the solver's last accelerations [N, nv]; None: a new start."""
+        """Continue from `physics` [N, …] and the solver's last accelerations [N, nv]; None: a cold start."""
 
     @abstractmethod
     def warmstart(self) -> Array:
@@ -140,8 +140,8 @@ class ListSimulator(Simulator):
 class RolloutSimulator(Simulator):
     """One call of `mujoco.rollout` per step, on a pool of threads that lives as long as the simulator.
 
-    Each call starts the solver from zero, so the numbers differ from those of `ListSimulator` in their last digits,
-    unless both run without warm starts.
+    Each call starts the solver from zero, so the results differ from `ListSimulator`'s in the last digits, unless both
+    run without warm starts.
     """
 
     def __init__(self, model: Any, frame_skip: int, warmstart: bool, threads: int):
@@ -163,7 +163,7 @@ class RolloutSimulator(Simulator):
         return np.zeros_like(self.velocities)
 
     def abandon(self) -> None:
-        """In a forked child: forget the pool without ending it, since waiting for threads that are not there hangs."""
+        """In a forked child: drop the pool without closing it, because joining threads that do not exist hangs."""
         if self._pool is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._pool.rollout_))
             self._pool = None

@@ -1,4 +1,4 @@
-"""One task of ours as a Gymnasium environment; importing this module registers all of them."""
+"""One task of our environments as a Gymnasium environment; importing this module registers them all."""
 
 from typing import Any
 
@@ -24,17 +24,17 @@ class SingleTask(gymnasium.Env[Array, Array]):
     """One rollout of one task.
 
     task:     the goal, direction or velocity; None: a new one is drawn at each reset
-    settings: of the environment (`horizon`, and for the cheetah `observation`, `backend`, …); for longer episodes than
-              the registered 100 or 200 steps, `gymnasium.make` must be given `max_episode_steps`, too
+    settings: of the environment (`horizon`, and for the cheetah `observation`, `backend`, …); for episodes longer than
+              the registered 100 or 200 steps, also pass `max_episode_steps` to `gymnasium.make`
 
-    `reset(options={"task": …})` sets the task of one episode. `info["task"]` tells it.
+    `reset(options={"task": …})` sets the task of one episode; `info["task"]` holds it.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, family: str, task: Any = None, **settings: Any):
         if family.startswith("Cheetah"):
-            settings = {"threads": 1} | settings  # there is one simulation only
+            settings = {"threads": 1} | settings  # for a single simulation
         self.env = FAMILIES[family][0](**settings)
         self.task = None if task is None else as_task(self.env, task)
         bound, far = self.env.bound, np.inf
@@ -65,7 +65,7 @@ class SingleTask(gymnasium.Env[Array, Array]):
         return observation[0, 0].numpy(), reward.item(), bool(done.item()), over, self._info()
 
     def _info(self) -> dict[str, Any]:
-        """New data at every call, which users may keep and change."""
+        """A new copy at every call, which users may keep and change."""
         return {"task": self._drawn.numpy().copy()}
 
 

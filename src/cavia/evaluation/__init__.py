@@ -1,1 +1,1 @@
-"""How good a learner is: scores per task and per gradient step, intervals, and probes of what it learned."""
+"""Evaluation of learners: scores per task and per gradient step, intervals, and probes of what they learned."""

@@ -72,8 +72,8 @@ def evaluate(
     support, query: points per task, by default the family's own numbers if it has them, else 10 and 100.
                     In an environment: episodes of each task before each step, by default 20, and after the last, by
                     default as many.
-    steps:          gradient steps, by default as many as in training; every number from 0 to it is scored.
-    seed:           which tasks are drawn from the split.
+    steps:          gradient steps, by default as many as in training; scored after each, from 0 on.
+    seed:           determines which tasks of the split are drawn.
     chunk:          tasks at a time, to bound memory; by default all at once.
     metric:         None: accuracy if the targets are classes, otherwise the learner's loss. Or "accuracy", "mse",
                     "loss", or a function of predictions and targets [T, N, ...] → [T, N].

@@ -29,7 +29,7 @@ def drawn(
 
 
 def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: Sequence[Any]) -> list[Evaluation]:
-    """`evaluate` on a family: an evaluation for each metric, all of the same adaptations."""
+    """`evaluate` on a family: one evaluation per metric, all from the same adaptations."""
     names: list[str] = []
     values: list[list[Tensor]] = [[] for _ in metrics]
     for batch in batches:
@@ -43,7 +43,7 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
 
 
 def _predictions(learner: Learner, batch: TaskBatch, steps: int) -> list[Tensor]:
-    """For the query points after 0 … steps gradient steps, each [T, N, ...]."""
+    """Predictions for the query points after 0 … steps gradient steps, each [T, N, ...]."""
     learner.check_mask(batch.query_mask)
     if not batch.query_y.shape[1]:
         raise CaviaError(f"a score needs at least 1 query point, got query_x {shape(batch.query_x)}")

@@ -1,4 +1,4 @@
-"""What a learner has learned: the contexts of known tasks, and how steep the loss is in them."""
+"""Probes of what a learner has learned: the contexts of known tasks, and the norm of their gradients."""
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ def context_gradient_norms(learner: Learner, batch: TaskBatch) -> Tensor:
 
 
 def neighbour_r2(points: Tensor, values: Tensor, neighbours: int = 5) -> float:
-    """How well a task's value is predicted by the tasks nearest to it: R² of the mean of its nearest neighbours.
+    """How well a task's nearest neighbours predict its value: R² of their mean.
 
     points: [T, C], values: [T]. 1 if the values vary smoothly over the points, about 0 if they are unrelated.
     """
@@ -48,7 +48,7 @@ def linear_r2(points: Tensor, values: Tensor) -> Tensor:
 
 
 def neighbour_agreement(points: Tensor) -> float:
-    """How often the nearest of all points is another one of the same task: points [T, R, C], R of each task → 0 … 1."""
+    """How often a point's nearest neighbour belongs to the same task: points [T, R, C], R per task → 0 … 1."""
     tasks, each = points.shape[:2]
     distances = torch.cdist(points.flatten(0, 1), points.flatten(0, 1)).fill_diagonal_(float("inf"))
     nearest = distances.argmin(1) // each  # [T·R], the task that it belongs to
@@ -57,9 +57,9 @@ def neighbour_agreement(points: Tensor) -> float:
 
 
 def plane(points: Tensor) -> Tensor:
-    """The two directions in which points [N, C] vary most (their first principal components): [N, 2].
+    """Project points [N, C] onto their first two principal components: [N, 2].
 
-    Points of one number lie on a line.
+    Points with C = 1 lie on a line.
     """
     centred = points - points.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)

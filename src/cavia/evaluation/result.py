@@ -23,8 +23,8 @@ class Evaluation:
     scores:   [S + 1, T]
     mean:     [S + 1]  over tasks
     interval: [S + 1]  half width of the 95 % interval of the mean
-    tasks:    [T, ...]  in an environment: which tasks
-    adapted:  in an environment: what the last step led to
+    tasks:    [T, ...]  in an environment: the tasks
+    adapted:  in an environment: the result of the last step
     """
 
     metric: str
@@ -62,7 +62,7 @@ def half_width(scores: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(learner: Learner) -> Iterator[None]:
-    """The learner in evaluation mode inside, in its previous mode afterwards."""
+    """Inside, the learner is in evaluation mode; afterwards, in its previous mode."""
     was_training = learner.training
     learner.eval()
     try:
@@ -72,6 +72,6 @@ def evaluating(learner: Learner) -> Iterator[None]:
 
 
 def device_of(learner: Learner) -> torch.device:
-    """Where the learner's parameters are."""
+    """The device of the learner's parameters."""
     tensors = (*learner.parameters(), *learner.buffers())
     return tensors[0].device if tensors else torch.device("cpu")

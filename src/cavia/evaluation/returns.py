@@ -29,14 +29,14 @@ def returns(
     metrics: Sequence[str],
     updates: Updates,
 ) -> list[Evaluation]:
-    """`evaluate` in an environment: an evaluation for each metric, all of the same updates."""
+    """`evaluate` in an environment: one evaluation per metric, all from the same updates."""
     check_fits(learner, env)
-    assert isinstance(learner, GradientLearner)  # or check_fits raises
+    assert isinstance(learner, GradientLearner)  # check_fits raises otherwise
     for name, value in (("support", support), ("query", query)):
         require_at_least(name, value, 1)
     generator = seeded_generator(seed, f"returns {split}")
     drawn = env.sample_tasks(tasks, generator, split).to(device_of(learner))
-    parts = []  # of each chunk: metric → [S + 1, T], and what was adapted
+    parts = []  # per chunk: metric → [S + 1, T], and the adapted policies
     for part in drawn.split(chunk or tasks):
         stages = adapt_in(learner, env, part, support, steps, generator, updates, query)
         scores = {RETURN: torch.stack([stage.episodes.returns for stage in stages])}
@@ -53,7 +53,7 @@ def returns(
 def _likeliest(
     learner: GradientLearner, env: TaskEnv, tasks: Tensor, stages: Sequence[Stage], generator: torch.Generator
 ) -> Tensor:
-    """Returns [S + 1, T] of the policy's likeliest actions, in as many episodes as each stage has."""
+    """Returns [S + 1, T] with the policy's likeliest actions, over as many episodes as each stage has."""
     counts = [stage.episodes.rewards.shape[1] for stage in stages]
     return torch.stack(
         [

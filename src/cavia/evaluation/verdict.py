@@ -1,4 +1,4 @@
-"""How our number compares with the paper's: within, better or short."""
+"""The verdict on our number against the paper's: within, better or short."""
 
 from typing import Literal
 
@@ -21,8 +21,8 @@ def verdict(
 ) -> Verdict:
     """Compare our mean with the paper's, which is printed with `digits` decimals.
 
-    The paper's interval decides, ours where it gives none. Half a unit of the last printed digit is added, because the
-    paper's mean is rounded. A mean that is not a number is "short".
+    The paper's interval decides, or ours if the paper gives none. It is widened by half a unit of the last printed
+    digit, because the paper's mean is rounded. A mean of NaN is "short".
 
     >>> verdict(0.22, 0.02, 0.21, 0.02, higher_is_better=False, digits=2)
     'within'

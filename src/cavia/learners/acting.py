@@ -46,12 +46,12 @@ class Points:
 
         noise: [T, R, L], what was drawn once an episode.
         """
-        found = advantages(rollouts, discount, trace)
+        advantage = advantages(rollouts, discount, trace)
         actions = rollouts.actions if rollouts.actions.ndim == 4 else rollouts.actions.unsqueeze(-1)
-        y = torch.cat([actions.to(dtype), found.to(dtype).unsqueeze(-1)], -1)
+        y = torch.cat([actions.to(dtype), advantage.to(dtype).unsqueeze(-1)], -1)
         x = rollouts.observations.to(dtype)
         if noise is not None:
-            x = torch.cat([x, _of_episodes(noise, found).to(dtype).unsqueeze(2).expand(-1, -1, x.shape[2], -1)], -1)
+            x = torch.cat([x, _of_episodes(noise, advantage).to(dtype).unsqueeze(2).expand(-1, -1, x.shape[2], -1)], -1)
         return cls(x.flatten(1, 2), y.flatten(1, 2), rollouts.mask.flatten(1))
 
     def split(self, chunk: int) -> "Iterator[Points]":

@@ -107,15 +107,15 @@ class SampledContext(GradientLearner):
         def slopes(fast: Fast) -> tuple[Fast, None]:
             # The policy gradient of φ, the first action of an episode, by −A·log N(φ; μ, σ²) at φ = μ + σ·ε:
             # its derivative by μ is −A·ε/σ, by log σ −A·(ε² − 1).
-            found = {
+            gradients = {
                 CONTEXT: -(weight * noise).sum(1) / fast[LOG_STD].exp(),
                 LOG_STD: -(weight * (noise.square() - 1)).sum(1),
             }
             if self.moves_weights:  # by −A·log π(a | s, φ)
                 drawn = {CONTEXT: fast[CONTEXT], LOG_STD: fast[LOG_STD]}
                 losses = self._losses(x, y, mask)
-                found |= by_weights(lambda weights: losses(weights | drawn), self._weights(fast))[0]
-            return found, None
+                gradients |= by_weights(lambda weights: losses(weights | drawn), self._weights(fast))[0]
+            return gradients, None
 
         return slopes
 

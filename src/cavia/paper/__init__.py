@@ -1,1 +1,1 @@
-"""The paper's experiments: what to train, how it is measured, summed up and shown. Nothing else in cavia imports it."""
+"""The paper's experiments: training, measurement, summaries and reports. Nothing else in cavia imports this package."""

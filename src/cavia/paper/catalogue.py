@@ -1,4 +1,4 @@
-"""All experiments by name, in the order in which they are shown: the paper's own, and those beyond it."""
+"""All experiments by name, in display order: the paper's own, then those beyond it."""
 
 from typing import Any
 
@@ -24,5 +24,5 @@ def find(name: str) -> Experiment[Any]:
 
 
 def is_beyond(name: str) -> bool:
-    """Whether the paper does not have the experiment; it has none that is unknown."""
+    """Whether the experiment is not in the paper; true for unknown names."""
     return name not in CATALOGUE or CATALOGUE[name].beyond

@@ -1,4 +1,4 @@
-"""Reads result files, and checks that a JSON value is a whole result, key by key."""
+"""Reads result files, and checks key by key that a JSON value is a complete result."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,19 +11,19 @@ from cavia.json_text import parse
 from cavia.paper.schema import Result
 from cavia.tensor_file import read_text
 
-DEEPEST = 20  # lists and objects inside each other
-LARGEST = 10**100  # number, either side of zero: larger ones cannot be drawn
+DEEPEST = 20  # nesting of lists and objects
+LARGEST = 10**100  # absolute value: larger numbers cannot be drawn
 PLAIN = {str: "text", bool: "true or false", int: "a whole number", float: "a finite number"}
 AS_LONG_AS_X = ("y", "interval", "colour", "truth", "before", "after")
 
 
 def read_value(path: Path) -> Any:
-    """The JSON value of a result file; what is not finite is left for `first_problem` to name."""
+    """The JSON value of a result file; `first_problem` reports numbers that are not finite."""
     return parse(read_text(path), path, constants=True)
 
 
 def first_problem(value: Any, form: Any = Result) -> str | None:
-    """What keeps a JSON value from being of the form, in one line that begins with the key; None if nothing does."""
+    """Why a JSON value is not of the form, in one line that begins with the key; None if it is."""
     level = [value]
     for _ in range(DEEPEST):
         parts = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
@@ -34,7 +34,7 @@ def first_problem(value: Any, form: Any = Result) -> str | None:
 
 
 def _problems(value: Any, form: Any, key: str) -> list[str]:
-    """What keeps the value from being of the form: an object, a list of forms, a choice of forms or a plain type."""
+    """Why the value is not of the form: an object, a list of forms, a choice of forms or a plain type."""
     origin, arguments = get_origin(form), get_args(form)
     if origin is NotRequired:
         return _problems(value, arguments[0], key)
@@ -50,11 +50,11 @@ def _problems(value: Any, form: Any, key: str) -> list[str]:
     if origin in (list, Sequence):
         if not isinstance(value, list):
             return [f"{key} must be a list, got {_short(value)}"]
-        return [found for i, one in enumerate(value) for found in _problems(one, arguments[0], f"{key}[{i}]")]
+        return [problem for i, one in enumerate(value) for problem in _problems(one, arguments[0], f"{key}[{i}]")]
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             return [f"{key} must be an object, got {_short(value)}"]
-        return [found for name, one in value.items() for found in _problems(one, arguments[1], f"{key}.{name}")]
+        return [problem for name, one in value.items() for problem in _problems(one, arguments[1], f"{key}.{name}")]
     return [] if form is Any else list(_problems_of_plain(value, form, key))
 
 
@@ -72,7 +72,7 @@ def _problems_of_object(value: Any, form: Any, key: str) -> list[str]:
 
 
 def _problems_of_choice(value: Any, forms: Sequence[Any], key: str) -> list[str]:
-    """The problems with the form that the value comes closest to: its own kind, and then the fewest problems."""
+    """The problems with the form closest to the value: of the same kind, then with the fewest problems."""
     if value is None and NoneType in forms:
         return []
 
@@ -92,7 +92,7 @@ def _problems_of_plain(value: Any, form: Any, key: str) -> Iterator[str]:
 
 
 def _beyond(value: Any, limit: Any, key: str) -> Iterator[str]:
-    """What is wrong with a value of the right type: a number or a length out of a range, a name of the wrong signs."""
+    """What is wrong with a value of the right type: a number or length out of range, a name with invalid characters."""
     if isinstance(value, str):
         if not limit.fullmatch(value):
             yield f"{key} must be letters, digits, '.', '_' and '-', at most 100, got {_short(value)}"
@@ -105,7 +105,7 @@ def _beyond(value: Any, limit: Any, key: str) -> Iterator[str]:
 
 
 def _mismatches(value: dict[str, Any], key: str) -> Iterator[str]:
-    """Lists in an object that should be of the same length and are not."""
+    """Lists in an object whose lengths should be equal but are not."""
     parts: dict[str, Any] = {}
     if "x" in value:
         parts = {name: value[name] for name in AS_LONG_AS_X if value.get(name) is not None}

@@ -1,4 +1,4 @@
-"""Functions of one number and how they are fitted: what the figures of kind "curves" show."""
+"""One-dimensional functions and their fits: the content of figures of kind "curves"."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from cavia.tasks.batch import TaskBatch
 
 
 def fitted_curves(learner: Learner, batch: TaskBatch, steps: int) -> list[dict[str, Any]]:
-    """Each task's truth, known points and predictions before and after so many steps, as JSON values.
+    """Each task's truth, known points and predictions before and after `steps` steps, as JSON values.
 
     batch: x and y are [T, N, 1].
     """

@@ -1,4 +1,4 @@
-"""What an experiment is: a value that says what to train, on what, how it is measured and summed up."""
+"""The definition of an experiment: what to train, on which tasks, how to measure and summarise it."""
 
 import json
 import re
@@ -16,22 +16,22 @@ from cavia.training.progress import Show
 
 
 class NotTrained(CaviaError):
-    """A trained network that an experiment needs is not there."""
+    """A trained network that an experiment needs does not exist."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers and names that an experiment is run with. Those that bear the name of an argument of `fit` go there.
+    """The settings of an experiment. Those named like an argument of `fit` are passed to it.
 
-    Every number is above zero, apart from those that may be zero.
-    known: setting → the names that it, or every entry of it, may have.
+    Every number is positive, except those that may be zero.
+    known: setting → the allowed names of it, or of its entries.
     """
 
     may_be_zero: ClassVar[Collection[str]] = ("minutes", "cooldown", "contexts")
     known: ClassVar[Mapping[str, Collection[str]]] = {}
 
     iterations: int = 1
-    minutes: float = 0.0  # of training for each cell, if that is less than the iterations take; 0: no limit
+    minutes: float = 0.0  # limit of training per cell, in addition to the iterations; 0: no limit
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -47,7 +47,7 @@ class Settings:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Raise if a batch, or the network, cannot fit: about, from the settings that have these names."""
+        """Raise if a batch or the network cannot fit into memory: an estimate from the settings with these names."""
 
         def most(*names: str, default: int = 1) -> int:
             values = [getattr(self, name, default) for name in names]
@@ -61,13 +61,13 @@ class Settings:
         require_memory(4 * weights, f"a network of {weights} weights")
 
 
-MOST, MOST_ITERATIONS = 10**6, 10**9  # what a whole number among the settings may be
+MOST, MOST_ITERATIONS = 10**6, 10**9  # upper limits of whole numbers among the settings
 S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run of an experiment: what sets it apart from the others, and the name of its folder."""
+    """One training run of an experiment: the choices that distinguish it, and the name of its folder."""
 
     choices: Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Cell:
 
 
 def cells_of(seeds: int, method: str, contexts: Iterable[int], rates: Iterable[float]) -> list[Cell]:
-    """A cell of the method for each context size, inner rate and seed."""
+    """One cell of the method per context size, inner learning rate and seed."""
     return [
         Cell({"method": method, "context": context, "inner_lr": float(rate), "seed": seed})
         for context, rate, seed in product(contexts, rates, range(seeds))
@@ -90,7 +90,7 @@ def cells_of(seeds: int, method: str, contexts: Iterable[int], rates: Iterable[f
 
 @dataclass(frozen=True)
 class Data:
-    """Where an experiment's data are: under a folder, or drawn by ourselves."""
+    """The source of an experiment's data: a folder, or synthetic pictures."""
 
     root: Path = Path("data")
     synthetic: bool = False
@@ -108,21 +108,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A table or figure: of the paper, or beyond it.
+    """A table or figure of the paper, or an experiment beyond it.
 
-    sets:      name → settings. "quick" takes minutes, "full" is the paper to the letter; "tuned", if there is one, is
-               what we found to work better, and `differs` says in words how.
-    minutes:   about how long each set takes on 2 busy cores, if nothing is taken over from a neighbour.
-    cells:     settings and number of seeds → what to train.
-    tasks:     settings, cell and where the data are → what it is trained on; raises if the data are not there, and
-               `NotTrained` if what another experiment trains is not.
-    learner:   settings, cell and tasks → a new learner; called with the seed of the cell.
+    sets:      name → settings. "quick" takes minutes, "full" is exactly the paper's; "tuned", if there is one, is what
+               we found to work better, and `differs` describes the difference.
+    minutes:   rough time of each set on 2 cores, if nothing is adopted from another experiment.
+    cells:     settings and number of seeds → the cells to train.
+    tasks:     settings, cell and data → the tasks to train on; raises if data are missing, and `NotTrained` if a model
+               that another experiment trains is missing.
+    learner:   settings, cell and tasks → a new learner; called with the cell's seed set.
     measure:   trained learner, tasks, settings, cell → "scores" and "probes" of a CellResult.
-    chooses:   the settings that only say which cells there are.
-    fit:       settings and cell → arguments of `fit` that do not bear the name of a setting.
+    chooses:   the settings that only determine which cells there are.
+    fit:       settings and cell → arguments of `fit` that are not named like a setting.
     summarise: settings and the cells' results → tables, figures and claims.
-    before:    settings, cell and tasks → what it is trained on before, stage by stage: tasks, and settings that differ.
-    beyond:    the paper does not have it; the report shows it in a section of its own.
+    before:    settings, cell and tasks → earlier stages of training: the tasks and changed settings of each.
+    beyond:    not in the paper; the report shows it in a section of its own.
     """
 
     id: str
@@ -142,7 +142,7 @@ class Experiment(Generic[S]):
     beyond: bool = False
 
     def settings(self, name: str, changes: Mapping[str, Any] | None = None) -> S:
-        """A set of settings with changes: {"iterations": 2000}, or text as --set has it, {"iterations": "2000"}."""
+        """A set of settings with changes: {"iterations": 2000}, or text as from --set, {"iterations": "2000"}."""
         if name not in self.sets:
             raise CaviaError(f"{self.id} has no set of settings {name!r}; it has {', '.join(self.sets)}")
         now = asdict(self.sets[name])
@@ -153,23 +153,23 @@ class Experiment(Generic[S]):
         return replace(self.sets[name], **parsed)
 
     def lists(self, settings: S) -> dict[str, tuple[Any, ...]]:
-        """The settings that say which cells there are by listing choices."""
+        """The settings that list choices, one or more cells for each."""
         chosen = {name: getattr(settings, name, None) for name in self.chooses}
         return {name: value for name, value in chosen.items() if isinstance(value, tuple)}
 
     def seconds(self, name: str) -> float:
-        """About what an iteration of a cell takes with a set of settings, on one core."""
+        """Rough time of one iteration of a cell with a set of settings, on one core."""
         settings = self.sets[name]
         return 60 * self.minutes[name] * cores() / len(self.cells(settings, 1)) / settings.iterations
 
     def of_a_cell(self, settings: S) -> dict[str, Any]:
-        """The settings that a cell is trained and measured with, as JSON values."""
+        """The settings for training and measuring a cell, as JSON values."""
         values = {name: value for name, value in asdict(settings).items() if name not in self.chooses}
         return json.loads(json.dumps(values))
 
 
 def _parse(name: str, value: Any, now: Any) -> Any:
-    """`value` as one of the type that the setting has now; text is read."""
+    """`value` converted to the setting's type; text is parsed."""
     if isinstance(now, tuple):
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
         if not parts:

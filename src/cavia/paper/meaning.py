@@ -1,4 +1,4 @@
-"""The table of what φ means: `identifiability` of the cells' contexts, as their probes hold it."""
+"""The table of what φ encodes: `identifiability` of the cells' contexts, from their probes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,9 +12,9 @@ BACK = "told by the parameters"
 
 
 def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Iterator[ResultTable]:
-    """How well contexts tell the true parameters of their tasks, and the other way round; none if nobody measured it.
+    """How well contexts predict the true parameters of their tasks, and vice versa; none if it was not measured.
 
-    groups: label → one result for each seed. what: the tasks, if they are not all that are tested.
+    groups: label → one result per seed. what: the tasks, if not all tested ones.
     """
     named = [one.probes["linear"] for group in groups.values() for one in group if "linear" in one.probes]
     if not named:
@@ -32,13 +32,13 @@ def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Itera
 def _rows(label: str, group: Sequence[CellResult], names: Sequence[str]) -> Iterator[Row]:
     before = f"{label}, " if label else ""
     for kind, words in WAYS.items():
-        told = [[one.probes.get(kind, {}).get(name) for one in group] for name in names]
-        yield {"label": before + words, "cells": [*map(_cell, told), None]}
+        by_name = [[one.probes.get(kind, {}).get(name) for one in group] for name in names]
+        yield {"label": before + words, "cells": [*map(_cell, by_name), None]}
     whole = _cell([one.probes.get("whole") for one in group])
     yield {"label": before + BACK, "cells": [*(None for _ in names), whole]}
 
 
 def _cell(of_seeds: Sequence[float | None]) -> TableCell | None:
-    """The mean over seeds; none if there is no score of some seed."""
+    """The mean over seeds; None if a seed has no score."""
     known = [value for value in of_seeds if value is not None]
     return cell(np.array(known).reshape(-1, 1), None, 3) if len(known) == len(of_seeds) else None

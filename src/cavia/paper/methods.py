@@ -1,4 +1,4 @@
-"""The methods that the experiments compare, by the names that their tables show."""
+"""The methods that the experiments compare, by their names in tables."""
 
 import inspect
 from collections.abc import Callable
@@ -25,12 +25,12 @@ from cavia.models.base import ContextModel
 
 @dataclass(frozen=True)
 class Method:
-    """A learner and what it is always made with.
+    """A learner and its fixed arguments.
 
-    context: the model has context parameters that adapt; otherwise they are extra inputs, or none.
-    head:    the model has a layer for the classes; otherwise the method classifies its features.
-    loss:    the method's own, in place of the experiment's.
-    walks:   it needs many inner steps, more than the experiment's other methods.
+    context: the model's context parameters adapt; otherwise they are extra inputs, or there are none.
+    head:    the model has an output layer for the classes; otherwise the method classifies its features.
+    loss:    the method's own loss, instead of the experiment's.
+    walks:   needs more inner steps than the experiment's other methods.
     """
 
     learner: Callable[..., Learner]
@@ -42,11 +42,11 @@ class Method:
 
     @property
     def has_rate(self) -> bool:
-        """Whether it has an inner rate."""
+        """Whether it has an inner learning rate."""
         return "inner_lr" in inspect.signature(self.learner).parameters
 
     def __call__(self, model: ContextModel, loss: str, **offered: Any) -> Learner:
-        """A new learner around the model, with those of the offered arguments that its constructor takes."""
+        """A new learner around the model, given the offered arguments that its constructor accepts."""
         taken = inspect.signature(self.learner).parameters
         return self.learner(
             model, self.loss or loss, **self.arguments, **{k: v for k, v in offered.items() if k in taken}

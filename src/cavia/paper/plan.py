@@ -16,15 +16,15 @@ KEYS = ("experiment", "set", "seeds", "settings")
 
 
 def read_plan(path: Path, runs: Path, **how: Any) -> list[Order]:
-    """What a plan orders to be trained under `runs`, each entry checked: nothing runs if one of them is wrong.
+    """The orders of a plan, to be trained under `runs`; every entry is checked before anything runs.
 
-    how: the device, the data and whatever else all orders share.
+    how: the device, the data and other arguments that all orders share.
     """
     if not path.exists():
         raise CaviaError(f"there is no plan {path}; call this in a clone of the repository, or name one with --plan")
     try:
         document = tomllib.loads(read_text(path))
-    except (ValueError, RecursionError) as error:  # of TOML, or a file that cannot be read
+    except (ValueError, RecursionError) as error:  # invalid TOML, or an unreadable file
         raise CaviaError(f"{path} is not a plan: {error}") from error
     for name in document:
         if name != "run":
@@ -73,7 +73,7 @@ def _check_cells(orders: Sequence[Order], path: Path) -> None:
 
 
 def merged(orders: Sequence[Order]) -> Settings:
-    """The settings of orders of one experiment and set, for its summary: lists of choices joined, else the first's."""
+    """The settings of all orders of one experiment and set, for its summary: joined lists, otherwise the first's."""
     experiment, settings = find(orders[0].experiment), [order.settings for order in orders]
     names = experiment.lists(settings[0])
     joined = {name: tuple(dict.fromkeys(v for one in settings for v in getattr(one, name))) for name in names}

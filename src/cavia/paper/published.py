@@ -1,4 +1,4 @@
-"""The paper's numbers, as its tables print them: mean and half the 95 % interval, where it gives one."""
+"""The paper's numbers as printed: the mean, and half the width of the 95 % interval where it gives one."""
 
 TABLE1: dict[tuple[str, int], tuple[float, float]] = {  # method and extra inputs → MSE
     **{("CAVIA", n): (mean, 0.02) for n, mean in ((2, 0.21), (3, 0.20), (4, 0.19), (5, 0.19), (50, 0.19))},
@@ -25,7 +25,7 @@ TABLE3: dict[tuple[str, int], dict[int, tuple[float, float | None]]] = {  # meth
     ("MAML", 64): {1: (44.70, 1.69), 5: (61.87, 0.93)},
 }
 TABLE3_ITERATIONS = 60_000
-# Rows of Table 3 that it quotes from other papers, whose networks and budgets differ.
+# Rows of Table 3 that the paper quotes from others, with different networks and budgets.
 QUOTED: dict[str, dict[int, tuple[float, float | None]]] = {
     "Matching Networks, quoted": {1: (46.6, None), 5: (60.0, None)},
     "Meta-LSTM, quoted": {1: (43.44, 0.77), 5: (60.60, 0.71)},
@@ -35,7 +35,7 @@ QUOTED: dict[str, dict[int, tuple[float, float | None]]] = {
     "MT-Net, quoted": {1: (51.70, 1.84)},
     "VERSA, quoted": {1: (53.40, 1.82), 5: (67.37, 0.86)},
 }
-# Squared errors of whole trajectories in published runs of CAVIA and of NCF (Nzoyem et al., 2025); not checked by us.
+# Squared errors of whole trajectories in published runs of CAVIA and NCF (Nzoyem et al., 2025); not verified by us.
 DYNAMICS: dict[str, dict[tuple[str, str], float]] = {  # method → systems and measure → MSE
     "CAVIA": {
         ("Lotka–Volterra", "in-domain"): 1.8e-3,

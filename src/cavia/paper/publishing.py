@@ -16,13 +16,13 @@ from cavia.tensor_file import read_json, write_json
 LIST = Path("results/models.toml")
 KEYS = {"experiment", "set", "cell", "about", "licence"}
 LARGEST = 2 * 2**20  # bytes of a model
-DEFAULTS = (1000, 40)  # test tasks that `cavia evaluate` takes by itself, of points and of a policy
+DEFAULTS = (1000, 40)  # default test tasks of `cavia evaluate`, for points and for policies
 
 
 def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
-    """Copy the models of the list whose cells are finished, with a description of each; returns their names.
+    """Copy the listed models whose cells are finished, each with a description; returns their names.
 
-    A model that is there already stays until its cell is finished again.
+    A published model stays until its cell is finished again.
     """
     known = read_json(out / "models.json") if (out / "models.json").exists() else {}
     names = []
@@ -32,7 +32,7 @@ def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
         candidates = list(_finished(runs / entry["set"] / entry["experiment"], entry["cell"]))
         if not candidates:
             continue
-        cell, result = min(candidates, key=lambda found: _loss(found[1]))
+        cell, result = min(candidates, key=lambda candidate: _loss(candidate[1]))
         if (cell / "model.cavia").stat().st_size > LARGEST:
             raise CaviaError(f"{cell / 'model.cavia'} has more than {LARGEST} bytes")
         (out / name).mkdir(parents=True, exist_ok=True)
@@ -52,24 +52,24 @@ def publish_models(source: Path, runs: Path, out: Path) -> list[str]:
 
 
 def _loss(result: CellResult) -> float:
-    """The score on validation tasks, as a number that is lower where the model is better."""
+    """The validation score as a loss: lower is better."""
     score = math.inf if result.validation is None else result.validation
     return score if "mse" in result.scores else -score
 
 
 def _score(result: CellResult, config: Mapping[str, Any]) -> tuple[str, int]:
-    """What was measured on test tasks, after the steps that it was trained with, and on how many of them."""
+    """The test score after as many steps as in training, in words, and the number of test tasks."""
     measure, by_steps = next(iter(result.scores.items()))
     steps = config["learner"]["arguments"].get("inner_steps", 1)
     values = [value for value in by_steps[min(steps, len(by_steps) - 1)] if value is not None]  # or only the last
-    policy = measure.startswith("sampled")  # at some rate after the first update
+    policy = measure.startswith("sampled")  # followed by the later rate
     name, step = ("return", "update") if policy else ("MSE" if measure == "mse" else measure, "step")
     plural = "s" if steps != 1 else ""
     return f"{name} {sum(values) / len(values):.4g} after {steps} {step}{plural}, {len(values)} tasks", len(values)
 
 
 def _finished(folder: Path, choices: Mapping[str, Any]) -> Iterator[tuple[Path, CellResult]]:
-    """Cells of a run folder that are finished and have these choices."""
+    """The finished cells of a run folder that have these choices."""
     for cell in sorted(folder.glob("cells/*")):
         if (cell / "result.json").exists() and (cell / "model.cavia").exists():
             result = CellResult.of(read_json(cell / "result.json"))

@@ -1,4 +1,4 @@
-"""The whole paper by one command: works through a plan, says what is left, publishes what is finished."""
+"""The whole paper in one command: works through a plan, reports what is left, publishes what is finished."""
 
 import math
 import shutil
@@ -24,19 +24,19 @@ from cavia.paper.running.workers import Workers
 from cavia.paper.schema import CellResult, Result
 from cavia.tensor_file import read_json, read_text, write_json
 
-MOST = 10**12  # seconds or iterations of a cell: more were not written by us
+MOST = 10**12  # seconds or iterations of a cell: larger values are damaged files
 PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia", "result.json")  # of each cell
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A plan at work."""
+    """The execution of a plan."""
 
     orders: Sequence[Order]
     jobs: int
 
     def only(self, names: Sequence[str]) -> "Reproduction":
-        """The part of the plan that is of these experiments."""
+        """The part of the plan with these experiments."""
         known = {order.experiment for order in self.orders}
         for name in names:
             if name not in known:
@@ -44,15 +44,15 @@ class Reproduction:
         return replace(self, orders=[order for order in self.orders if order.experiment in names])
 
     def run(self, hours: float = math.inf, where: Workers | None = None) -> bool:
-        """Train and measure what is not finished, for so many hours at most; returns whether all is finished.
+        """Train and measure what is not finished, for at most `hours`; returns whether everything is finished.
 
         where: the workers, by default `jobs` processes on this machine.
 
-        Results of experiments are written as soon as all their cells are there.
+        An experiment's result is written as soon as all of its cells are finished.
         """
         until = time.monotonic() + 3600 * hours
         for order in self.orders:  # raises before anything runs if data are missing
-            with suppress(NotTrained):  # the plan may train it before
+            with suppress(NotTrained):  # the plan may train it first
                 find(order.experiment).tasks(order.settings, order.cells[0], order.data)
         cells = {order.folder(cell): (order, cell) for order in self.orders for cell in order.cells}.values()
         work = [(order, cell) for order, cell in cells if order.remeasure or read_result(order, cell) is None]
@@ -63,7 +63,7 @@ class Reproduction:
         return all(read_result(order, cell) for order, cell in cells)
 
     def results(self) -> Iterator[tuple[Result, Path]]:
-        """What every experiment and set shows of which all planned cells are finished, and its folder."""
+        """The result and folder of every experiment and set whose planned cells are all finished."""
         for out in dict.fromkeys(order.out for order in self.orders):
             orders = [order for order in self.orders if order.out == out]
             of_cells = {cell.name: read_result(order, cell) for order in orders for cell in order.cells}
@@ -75,9 +75,9 @@ class Reproduction:
                 yield result, out
 
     def publish(self, results: Path) -> list[str]:
-        """Copy the finished experiments with their cells into `results`, one folder each, and draw its page.
+        """Copy the finished experiments with their cells into `results`, one folder each, and write the report there.
 
-        Of several sets of one experiment, the first of the plan is its result; the others stand beside it.
+        If an experiment has several sets, the plan's first is its result; the others are shown beside it.
         Returns the names of the experiments.
         """
         published: dict[str, Result] = {}
@@ -98,7 +98,7 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Status:
-    """How far an order is: cells that are finished, hours of computing spent, and left by what is known so far."""
+    """The progress of an order: finished cells, hours of training spent, and an estimate of those left."""
 
     order: Order
     finished: int
@@ -124,7 +124,7 @@ def status(order: Order) -> Status:
 
 
 def _progress(folder: Path) -> tuple[float, int]:
-    """Seconds and iterations that a cell was trained for so far."""
+    """How long a cell has been trained so far, in seconds and iterations."""
     try:
         last: Any = parse(read_text(folder / "metrics.jsonl").splitlines()[-1], folder)
         seconds, iteration = float(last["seconds"]), int(last["iteration"])
@@ -134,7 +134,7 @@ def _progress(folder: Path) -> tuple[float, int]:
 
 
 def _copy_cells(out: Path, target: Path) -> None:
-    """Config, metrics, model and result of every finished cell."""
+    """Copy configuration, metrics, model and result of every finished cell."""
     for cell in sorted((out / "cells").iterdir()):
         if CellResult.of(read_json(cell / "result.json") if (cell / "result.json").exists() else None):
             (target / "cells" / cell.name).mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""What result files hold, as types: experiments write them, the report reads them, `checking` checks them.
+"""The types of result files: experiments write them, the report reads them, `checking` checks them.
 
-`Annotated` says what the type does not: the range of a number or of the length of a list, the pattern of a name.
+`Annotated` adds what types cannot say: the range of a number or of a list's length, the pattern of a name.
 """
 
 import re
@@ -18,15 +18,15 @@ Name = Annotated[str, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")]  # of file
 class CellResult:
     """A trained and measured cell: the content of its `result.json`.
 
-    choices:    what sets the cell apart from the others of its experiment.
-    settings:   that it was trained and measured with.
-    diverged:   why there is nothing else, if training diverged.
-    commits:    of cavia, that trained it.
+    choices:    what distinguishes the cell from others of its experiment.
+    settings:   of training and measuring.
+    diverged:   the error message, if training diverged; the rest is then empty.
+    commits:    of cavia, at which it was trained.
     validation: the best score on validation tasks, at `best_iteration` of `iterations`.
     seconds:    of training.
     curve:      [iteration, validation score, seconds so far] at each interval.
     scores:     name of a measure → after 0, 1, … steps → the score of each test task.
-    probes:     whatever else was found out.
+    probes:     other measurements.
     """
 
     choices: Mapping[str, Any]
@@ -50,7 +50,7 @@ class CellResult:
 
     @classmethod
     def of(cls, values: Any) -> "CellResult | None":
-        """What `as_json` gave; None if the values are something else, as written by an older version."""
+        """The result from what `as_json` returned; None for anything else, such as an older version's file."""
         if not isinstance(values, dict) or values.get("format") != CELL_FORMAT:
             return None
         try:
@@ -67,7 +67,7 @@ class Estimate(TypedDict):
 
 
 class TableCell(TypedDict):
-    """One number of ours beside the paper's."""
+    """One of our numbers beside the paper's."""
 
     ours: Estimate | None
     paper: Estimate | None
@@ -76,16 +76,16 @@ class TableCell(TypedDict):
 
 
 class Row(TypedDict):
-    """One method: a cell for each column, null where there is nothing to show."""
+    """One method: a cell per column, null where there is nothing to show."""
 
     label: str
     cells: list[TableCell | None]
 
 
 class ResultTable(TypedDict):
-    """A table of the paper, with the number of decimals that it is printed with.
+    """A table, with the number of decimals to print.
 
-    theirs: whose numbers stand below ours, "paper" by default.
+    theirs: whose numbers are printed below ours, "paper" by default.
     """
 
     caption: str
@@ -99,7 +99,7 @@ class ResultTable(TypedDict):
 
 
 class Figure(TypedDict):
-    """What every figure has."""
+    """The common part of all figures."""
 
     name: Name
     caption: str
@@ -148,7 +148,7 @@ class Scatter(Plot):
 
 
 class CurvePanel(TypedDict):
-    """A function of one number: what is true, the known points, and what is predicted before and after adapting."""
+    """A one-dimensional function: the truth, the known points, and the predictions before and after adaptation."""
 
     title: str
     x: list[float]
@@ -159,7 +159,7 @@ class CurvePanel(TypedDict):
 
 
 class Curves(Plot):
-    """A figure of functions side by side; it opens its section."""
+    """A figure of functions side by side, at the top of its section."""
 
     kind: Literal["curves"]
     panels: Annotated[list[CurvePanel], range(1, 101)]
@@ -169,7 +169,7 @@ Place = Annotated[list[float], range(2, 3)]  # [x, y]
 
 
 class PortraitPanel(TypedDict):
-    """Trajectories in a plane: the true one, a known one, and predictions of the first before and after adapting."""
+    """Trajectories in a plane: the true one, a known one, and predictions of the first before and after adaptation."""
 
     title: str
     truth: list[Place]
@@ -186,7 +186,7 @@ class Portraits(Plot):
 
 
 class PathPanel(TypedDict):
-    """Episodes in a plane, each the places that it went through, and a disk around the goal."""
+    """Episodes in a plane, each a list of positions, and a disk around the goal."""
 
     goal: Place
     radius: float
@@ -194,7 +194,7 @@ class PathPanel(TypedDict):
 
 
 class PathRow(TypedDict):
-    """One method's episodes, a panel for each column."""
+    """One method's episodes, one panel per column."""
 
     label: str
     panels: list[PathPanel]
@@ -209,14 +209,14 @@ class Paths(Plot):
 
 
 class PictureRow(TypedDict):
-    """One method's pictures, base64 PNGs, one for each column."""
+    """One method's pictures, base64 PNGs, one per column."""
 
     label: str
     pictures: list[str]
 
 
 class PicturePanel(TypedDict):
-    """One true picture, a base64 PNG, and what is made of it."""
+    """One true picture, a base64 PNG, and its completions."""
 
     title: str
     truth: str
@@ -232,7 +232,7 @@ class Pictures(Figure):
 
 
 class Claim(TypedDict):
-    """A statement of the paper, and whether our numbers bear it out."""
+    """A claim, and whether our numbers support it."""
 
     claim: str
     holds: bool
@@ -240,7 +240,7 @@ class Claim(TypedDict):
 
 
 class Summary(TypedDict):
-    """What an experiment shows, from the results of its cells."""
+    """The conclusions of an experiment, from the results of its cells."""
 
     tables: NotRequired[list[ResultTable]]
     figures: NotRequired[list[Lines | Scatter | Curves | Portraits | Paths | Pictures]]
@@ -248,18 +248,18 @@ class Summary(TypedDict):
 
 
 class Result(Summary):
-    """All that a finished experiment leaves for its readers: the content of `result.json`."""
+    """A finished experiment as readers see it: the content of `result.json`."""
 
     format: Literal[1]
     experiment: Name
     title: str
     reproduces: str
-    budget: Literal["full", "quick", "tuned", "first", "own"]  # own: with settings changed on the command line
+    budget: Literal["full", "quick", "tuned", "first", "own"]  # own: settings changed on the command line
     differs: NotRequired[str]  # how tuned settings differ from the paper's, in words
     command: str
     settings: dict[str, Any]
     seeds: int
-    commits: NotRequired[list[str]]  # of cavia, that trained it
+    commits: NotRequired[list[str]]  # of cavia, at which it was trained
     version: str
     machine: dict[str, Any]
     seconds: float

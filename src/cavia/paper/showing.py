@@ -1,4 +1,4 @@
-"""Tables and figures as experiments build them: cells beside the paper's, curves, points in a plane."""
+"""Builds the tables and figures of experiments: cells beside the paper's numbers, curves, scatter plots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from cavia.evaluation.verdict import verdict
 from cavia.paper.schema import CellResult, Estimate, Lines, Panel, ResultTable, Row, Scatter, Series, TableCell
 from cavia.paper.statistics import Scores, at_rates, estimate, finite, spread
 
-Measure = Callable[[list[CellResult]], Scores]  # of the seeds of a kind of cell
+Measure = Callable[[list[CellResult]], Scores]  # of the seeds of one kind of cell
 
 
 def lines(
@@ -18,7 +18,7 @@ def lines(
     x_scale: Literal["linear", "log"] = "linear",
     y_scale: Literal["linear", "log"] = "linear",
 ) -> Lines:
-    """A figure of curves; labels of its two axes."""
+    """A figure of curves; labels: of its two axes."""
     return {
         "name": name, "caption": caption, "kind": "lines", "x_label": labels[0], "y_label": labels[1],
         "x_scale": x_scale, "y_scale": y_scale, "series": series,
@@ -36,7 +36,7 @@ def curve(label: str, x: Sequence[float], points: Sequence[Estimate | None]) -> 
 
 
 def curve_over_rates(results: Sequence[CellResult], method: str, rates: Sequence[float], measure: Measure) -> Series:
-    """The mean of a method's scores at each inner rate; nothing is drawn where it diverged."""
+    """The mean of a method's scores at each inner learning rate; nothing is drawn where it diverged."""
     groups = at_rates(results, method)
     return curve(method, rates, [finite(estimate(measure(groups[r]))) if r in groups else None for r in rates])
 
@@ -44,7 +44,7 @@ def curve_over_rates(results: Sequence[CellResult], method: str, rates: Sequence
 def learning_curves(
     name: str, caption: str, y_label: str, results: Mapping[str, CellResult], unit: float = 1.0, log: bool = False
 ) -> Lines:
-    """The validation scores of runs while they trained, by their labels, times `unit`, over hours of computing."""
+    """Validation scores during training, times `unit`, over hours of training; one curve per label."""
     series: list[Series] = [
         {
             "label": label,
@@ -60,7 +60,7 @@ def learning_curves(
 def plane(
     name: str, caption: str, points: Sequence[Sequence[float]], colours: Mapping[str, Sequence[float]], axis: str
 ) -> Scatter:
-    """Points [N][2] in a plane, once for each way to colour them; `axis` 1 and 2 are its axes."""
+    """Scatter plots of points [N][2], one per colouring; the axes are called `axis` 1 and `axis` 2."""
     x, y = ([round(float(point[i]), 5) for point in points] for i in (0, 1))
     panels: list[Panel] = [
         {"title": title, "x": x, "y": y, "colour": [round(float(value), 5) for value in values], "colour_label": title}
@@ -73,7 +73,7 @@ def plane(
 
 
 def planes(name: str, after: str, results: list[CellResult], key: str, colours: list[dict[str, Any]]) -> list[Scatter]:
-    """A figure of the contexts, the probe `key`, for each result; the first has the name as it is."""
+    """A figure of the contexts (the probe `key`) for each result; the first one gets the plain name."""
     figures = []
     for one, colour in zip(results, colours, strict=True):
         own = name if one is results[0] else f"{name}-seed-{one['seed']}"
@@ -90,7 +90,7 @@ def several(number: int, noun: str) -> str:
 
 
 def iterations(group: Sequence[CellResult]) -> str:
-    """Which model of each run was kept: "best at iteration 900 of 1,000"."""
+    """At which iteration each run's best model was: "best at iteration 900 of 1,000"."""
     return ", ".join(dict.fromkeys(f"best at iteration {run.best_iteration:,} of {run.iterations:,}" for run in group))
 
 
@@ -102,9 +102,9 @@ def cell(
     higher_is_better: bool = False,
     unit: float = 1.0,
 ) -> TableCell | None:
-    """Our mean over test tasks and seeds [seeds, tasks] beside the paper's number; none if there is nothing to show.
+    """Our mean over test tasks and seeds [seeds, tasks] beside the paper's number; None if there is nothing to show.
 
-    Only the paper's interval counts for the verdict; where it gives none, its mean as it is printed.
+    Only the paper's interval counts for the verdict; where it gives none, its mean as printed.
     """
     if scores is None or not len(scores):
         return None
@@ -130,7 +130,7 @@ def table(
     higher: bool = False,
     over: str = "test tasks and seeds",
 ) -> ResultTable:
-    """A table; `title` of its columns, `higher`: is better, `over`: what its intervals are over, if it has any."""
+    """A table. title: of its columns; higher: higher is better; over: what intervals are over, if it has any."""
     ours = (cell["ours"] for row in rows for cell in row["cells"] if cell)
     has_intervals = any(one and one.get("interval") is not None for one in ours)
     return {

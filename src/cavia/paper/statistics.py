@@ -16,21 +16,21 @@ Z = 1.96
 
 
 def scores(group: Sequence[CellResult], measure: str, step: int = -1, worst: float = math.inf) -> Scores:
-    """The scores of every seed's test tasks after so many steps: [seeds, tasks]; what is not finite is the `worst`."""
+    """Each seed's scores on the test tasks after `step` steps: [seeds, tasks]; `worst` replaces what is not finite."""
     rows = [[worst if value is None else value for value in one.scores[measure][step]] for one in group]
     return np.array(rows, dtype=np.float64)
 
 
 def estimate(scores: Scores) -> Estimate:
-    """The mean over tasks and seeds, and half its 95 % interval over both, which are crossed."""
+    """The mean over tasks and seeds, and half the width of its 95 % interval, with crossed random effects."""
     return _estimate(scores.mean(0), [scores])
 
 
 def difference(ours: Scores, theirs: Scores) -> Estimate:
-    """The mean of ours − theirs on the same tasks, and half its 95 % interval: paired by task, seeds independent."""
+    """The mean of ours − theirs, and half the width of its 95 % interval: paired by task, independent seeds."""
     if ours.shape[1] != theirs.shape[1]:
         raise CaviaError(f"methods must be measured on the same tasks, got {ours.shape[1]} and {theirs.shape[1]}")
-    with np.errstate(invalid="ignore"):  # infinite − infinite is not a number, which is neither below nor above
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, neither below nor above
         return _estimate(ours.mean(0) - theirs.mean(0), [ours, theirs])
 
 
@@ -59,7 +59,7 @@ def above(value: Estimate) -> bool:
 
 
 def spread(scores: Scores, digits: int) -> str:
-    """The least and the greatest mean of a seed, in words; nothing for one seed."""
+    """The smallest and largest mean of a seed, in words; empty for one seed."""
     means = scores.mean(1)
     return f"seeds {means.min():.{digits}f} to {means.max():.{digits}f}" if len(means) > 1 else ""
 
@@ -67,7 +67,7 @@ def spread(scores: Scores, digits: int) -> str:
 def grouped(
     results: Iterable[CellResult], key: Callable[[CellResult], K], **choices: object
 ) -> dict[K, list[CellResult]]:
-    """The results with these choices, one per seed, for each value of the key; without those that diverged."""
+    """The results with these choices, grouped by the key, one per seed; leaves out groups in which a seed diverged."""
     groups: dict[K, list[CellResult]] = {}
     for result in results:
         if all(result[name] == value for name, value in choices.items()):
@@ -76,12 +76,12 @@ def grouped(
 
 
 def at_rates(results: Iterable[CellResult], method: str, **choices: object) -> dict[float, list[CellResult]]:
-    """The results of a method, one per seed, for each inner rate; without rates that diverged."""
+    """The results of a method by inner learning rate, one per seed; rates that diverged are left out."""
     return grouped(results, lambda one: one["inner_lr"], method=method, **choices)
 
 
 def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> list[CellResult]:
-    """The group with the best mean validation score; none if there is none."""
+    """The group with the best mean validation score; empty if there is none."""
 
     def rank(group: list[CellResult]) -> float:
         values = [math.nan if one.validation is None else one.validation for one in group]
@@ -94,7 +94,7 @@ def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> 
 def text(value: Estimate, digits: int) -> str:
     """A mean with its interval: `0.193 ± 0.016`.
 
-    An interval that would round to zero has as many digits as show it: `0.024 ± 0.0003`.
+    An interval that would round to zero gets more digits: `0.024 ± 0.0003`.
     """
     mean, width = _decimal(value["mean"], digits), value.get("interval")
     if not width:

@@ -26,15 +26,15 @@ from cavia.training.feed import Validation, describe_source
 from cavia.training.fit import fit
 from cavia.training.trpo import TRPO
 
-# What is taken over of a training.
+# The files of a training run that another cell may adopt.
 KEPT = ("config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldown.safetensors")
 
 
 def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -> CellResult:
-    """Train the cell in its folder, keep the model that validated best as model.cavia, and measure it.
+    """Train the cell in its folder, keep its best model by validation as model.cavia, and measure it.
 
-    A run that diverges is a result, too. What is trained already, here or in the folder of a neighbouring experiment,
-    is not trained again.
+    A run that diverges is a result, too. What is already trained, here or in the folder of another experiment, is not
+    trained again.
     """
     learner, tasks = _begun(experiment, settings, cell, place.device, place.data)
     own = experiment.of_a_cell(settings)
@@ -47,7 +47,7 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
     try:
         seconds = _stages(experiment.before(settings, cell, tasks), values, learner, place)
         ended = fit(learner, tasks, run_dir=folder, progress=place.show, **arguments)
-        found = experiment.measure(learner, tasks, settings, cell)
+        measured = experiment.measure(learner, tasks, settings, cell)
     except Diverged as error:
         return CellResult(cell.choices, own, diverged=str(error))
     return CellResult(
@@ -61,12 +61,12 @@ def run_cell(experiment: Experiment[S], settings: S, cell: Cell, place: Place) -
         curve=[
             [at["iteration"], at["validation"], at["seconds"]] for at in folder.read_metrics() if "validation" in at
         ],
-        **found,
+        **measured,
     )
 
 
 def _stages(stages: Sequence[tuple[Any, dict[str, Any]]], values: dict[str, Any], learner: Any, place: Place) -> float:
-    """Train the learner on each stage, in a folder of its own below the cell's; how many seconds that took."""
+    """Train the learner on each stage, each in its own folder below the cell's; returns the seconds it took."""
     seconds = 0.0
     for number, (tasks, changes) in enumerate(stages, 1):
         folder = RunFolder(place.folder / f"stage-{number}", events=False)
@@ -75,7 +75,7 @@ def _stages(stages: Sequence[tuple[Any, dict[str, Any]]], values: dict[str, Any]
 
 
 def follow_cell(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> None:
-    """Train the cell together with the process that runs it, as another of its ranks."""
+    """Help the first rank to train the cell, as another rank."""
     learner, tasks = _begun(experiment, settings, cell, device, data)
     values = fit_settings(experiment, settings, cell)
     for source, changes in [*experiment.before(settings, cell, tasks), (tasks, {})]:
@@ -83,7 +83,7 @@ def follow_cell(experiment: Experiment[S], settings: S, cell: Cell, device: str,
 
 
 def _begun(experiment: Experiment[S], settings: S, cell: Cell, device: str, data: Data) -> tuple[Learner, Any]:
-    """The cell's learner with its first weights, and its tasks."""
+    """The cell's learner with its initial weights, and its tasks."""
     tasks = experiment.tasks(settings, cell, data)
     with torch.random.fork_rng():
         torch.manual_seed(cell["seed"])
@@ -91,15 +91,15 @@ def _begun(experiment: Experiment[S], settings: S, cell: Cell, device: str, data
 
 
 def fit_settings(experiment: Experiment[S], settings: S, cell: Cell) -> dict[str, Any]:
-    """What a cell is trained with, by the names of its settings: its own, and what the experiment adds."""
+    """The settings of a cell's training by name: the experiment's settings, and what `Experiment.fit` adds."""
     own = asdict(settings) | {"seed": cell["seed"], "minutes": settings.minutes or None}
     return own | experiment.fit(settings, cell)
 
 
 def fit_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `fit` but for the learner and its tasks, from settings by their names.
+    """The arguments of `fit`, except the learner and its tasks, from settings by name.
 
-    Settings that have episodes (`rollouts`) are those of TRPO in an environment.
+    Settings with `rollouts` are for TRPO in an environment.
     """
     known = {name: value for name, value in values.items() if name in inspect.signature(fit).parameters}
     validation = Validation(values["validation_tasks"], values.get("every"), values.get("validation_query"))
@@ -110,15 +110,15 @@ def fit_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made(kind: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Settings of that kind from those of their names."""
+    """An instance of `kind`, from the values named like its arguments."""
     return kind(**{name: values[name] for name in inspect.signature(kind).parameters if name in values})
 
 
 def adopt(mine: Path, trains: dict[str, Any]) -> None:
-    """Take over the training of a cell of this name from an experiment beside this one, if it trained the same.
+    """Adopt the training of the same cell from a neighbouring experiment, if the configurations agree.
 
-    trains: what this cell is about to train, under the names of config.json. What the cell was measured for may
-    differ, so only the training is taken, and `fit` finds it finished.
+    trains: this cell's training configuration, with the names of config.json. Measurements may differ, so only the
+    training is adopted, and `fit` finds it finished.
     """
     mine = mine.absolute()
     if mine.exists():
@@ -128,7 +128,7 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
         try:
             config = LATER | read_json(theirs / "config.json")
             same = all(trains[name] == value for name, value in config.items() if name in trains)
-        except (CaviaError, AttributeError, TypeError):  # a neighbour that is none of our business
+        except (CaviaError, AttributeError, TypeError):  # not a run that this one could adopt
             continue
         if same and (theirs / "model.cavia").exists():
             mine.parent.mkdir(parents=True, exist_ok=True)

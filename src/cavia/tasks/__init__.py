@@ -1,1 +1,1 @@
-"""What is learned: batches of tasks and the families that they are drawn from."""
+"""Batches of tasks, and the families that they are drawn from."""

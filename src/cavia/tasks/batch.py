@@ -1,4 +1,4 @@
-"""A batch of tasks, and the contract of whatever tasks are drawn from."""
+"""A batch of tasks, and the contract of a task family."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ class TaskBatch:
     Arrays and lists become tensors.
     """
 
-    support_x: Tensor | Any  # `Inputs`; most who read it know that it is one tensor
+    support_x: Tensor | Any  # `Inputs`; usually one tensor
     support_y: Tensor
     query_x: Tensor | Any
     query_y: Tensor
@@ -76,7 +76,7 @@ class TaskBatch:
         there = as_device(device)
         leads = [lead(value) for name, value in vars(self).items() if value is not None and name != "attributes"]
         if all(tensor.device == there for tensor in (*leads, *self.attributes.values())):
-            return self  # to build it anew would show beside a small step
+            return self  # rebuilding would take noticeable time beside a small step
         return self._map(lambda tensor: tensor.to(there))
 
     @checked
@@ -93,7 +93,7 @@ class TaskBatch:
         return self._map(lambda tensor: tensor[start:stop])
 
     def fault(self) -> str | None:
-        """The first number that is not finite and not padding, in words; None: all are fine."""
+        """Describes the first number, outside the padding, that is not finite; None: all are finite."""
         for name in ("support_x", "support_y", "query_x", "query_y"):
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
             several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
@@ -113,7 +113,7 @@ class TaskBatch:
 
 
 def _fault(value: Tensor, mask: Tensor | None) -> str | None:
-    """The first number of value [T, N, ...] that is not finite and no padding, in words."""
+    """Describes the first number of value [T, N, ...], outside the padding, that is not finite."""
     if not value.is_floating_point():
         return None
     wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
@@ -133,7 +133,7 @@ class TaskFamily(Built, ABC):
     draws_ahead:    the training tasks are independent of each other and small: `fit` may draw the tasks of many
                     batches in one call, which is cheaper.
 
-    Every constructor argument is an attribute of the same name, or `settings` says what a run is tied to.
+    Every constructor argument is an attribute of the same name, unless `settings` is overridden.
     """
 
     support: int | None = None
@@ -148,12 +148,12 @@ class TaskFamily(Built, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json says about the tasks, as JSON values; a run folder is tied to it."""
+        """The config.json entries for the tasks, as JSON values; a run folder is tied to them."""
         return self.arguments
 
     @classmethod
     def reopen(cls, settings: Mapping[str, Any], root: Path) -> Self:
-        """The family whose `settings` these are; root: the folder that data sets are in."""
+        """The family with these `settings`; root: the folder of the data sets."""
         return build(cls, settings, "the run's config.json")
 
     @abstractmethod
@@ -164,7 +164,7 @@ class TaskFamily(Built, ABC):
 
 
 def seeded_generator(seed: int, purpose: str) -> torch.Generator:
-    """A generator for one purpose ("train", "val", "test", …), so that no two purposes draw the same numbers."""
+    """A generator for one purpose ("train", "val", "test", …): no two purposes draw the same numbers."""
     require_at_least("seed", seed, 0)
     digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)

@@ -1,4 +1,4 @@
-"""Dynamical systems: a task is a system with parameters of its own, a point is one of its trajectories."""
+"""Dynamical systems: a task is a system with its own parameters, a point is one of its trajectories."""
 
 import math
 from abc import abstractmethod
@@ -18,9 +18,9 @@ from cavia.tasks.batch import SPLITS, TaskBatch, TaskFamily
 from cavia.tasks.integrating import rk4
 from cavia.tasks.points import Array, as_tensor
 
-LAST_SEED = 2**31 - 1  # of NumPy's generator, from which the benchmark's test trajectories count down
-VALIDATION_SEED = 10_000  # from which our validation trajectories count up
-MOST = 1000  # trajectories of a system
+LAST_SEED = 2**31 - 1  # of NumPy's generator: the seeds of the benchmark's test trajectories count down from it
+VALIDATION_SEED = 10_000  # the seeds of our validation trajectories count up from it
+MOST = 1000  # trajectories per system
 Systems: TypeAlias = dict[str, list[tuple[float, ...]]]
 
 
@@ -28,14 +28,14 @@ Systems: TypeAlias = dict[str, list[tuple[float, ...]]]
 class Dynamics(TaskFamily):
     """Systems of one kind, simulated in float64, and trajectories of each.
 
-    A point is a trajectory. Its x are {"state": [T, N, W, D], "times": [T, N, W, S]}, its y the states at these times,
+    A point is a trajectory. Its x is {"state": [T, N, W, D], "times": [T, N, W, S]}, its y the states at these times,
     [T, N, W, S, D]. W counts windows: a whole trajectory is one window of `steps` times; cut into windows of 1, every
-    state but the last begins a window, and the next state is its y.
+    state but the last starts a window whose y is the next state.
 
     The systems of "train" have a few known trajectories each; support and query are drawn from them. Those of "val"
-    and "test" are new systems: the support are known trajectories, the query are others, always whole.
+    and "test" are new systems: support trajectories are known, query trajectories are others, always whole.
 
-    known:          "val" and "test" are the training systems, with their known trajectories as support.
+    known:          make "val" and "test" the training systems, with their known trajectories as support.
     support_window: times in a window of a support trajectory; None: all.
     query_window:   times in a window of a query trajectory in training; None: all.
     """
@@ -49,11 +49,11 @@ class Dynamics(TaskFamily):
 
     names: ClassVar[tuple[str, ...]]  # of the parameters that differ between systems
     systems: ClassVar[Systems]  # split → parameters of its systems
-    ranges: ClassVar[tuple[tuple[float, float], ...]]  # of the initial states, each drawn uniformly
+    ranges: ClassVar[tuple[tuple[float, float], ...]]  # of the initial states, drawn uniformly
     dt: ClassVar[float]
     steps: ClassVar[int]
-    trajectories: ClassVar[int]  # that are known of each training system
-    substeps: ClassVar[int] = 50  # of the simulation, for each dt
+    trajectories: ClassVar[int]  # known ones of each training system
+    substeps: ClassVar[int] = 50  # of the simulation, per dt
 
     def __post_init__(self) -> None:
         for name in ("support_window", "query_window"):
@@ -69,7 +69,7 @@ class Dynamics(TaskFamily):
     def sample(
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
-        """`tasks` systems, all once before any comes twice; their parameters [T] as attributes."""
+        """`tasks` systems, none repeated before all were drawn; their parameters [T] are attributes."""
         for name, value in (("support", support), ("query", query)):
             require_at_least(name, value, 1, MOST)
         require_at_least("tasks", tasks, 1)
@@ -85,7 +85,7 @@ class Dynamics(TaskFamily):
                 )
             states = self._states(parameters, _seeds("known", self.trajectories))
             order = torch.stack([torch.randperm(self.trajectories, generator=generator) for _ in range(tasks)])
-            chosen = order[:, :support], order[:, self.trajectories - query :]  # apart, if there are enough
+            chosen = order[:, :support], order[:, self.trajectories - query :]  # disjoint, if there are enough
             pools = [states[which.unsqueeze(1), one] for one in chosen]
         else:
             kind = "known" if self.known or split == "test" else "val"
@@ -127,7 +127,7 @@ class Dynamics(TaskFamily):
 
     @classmethod
     def _states(cls, parameters: Tensor, seeds: tuple[int, ...]) -> Tensor:
-        """Of all systems with these parameters [S, P]: [S, seeds, 1 + steps, D]."""
+        """Trajectories of the systems with these parameters [S, P]: [S, seeds, 1 + steps, D]."""
         return _simulated(cls, tuple(map(tuple, parameters.tolist())), seeds)
 
     def _batch(self, parameters: Tensor, support: Tensor, query: Tensor, window: int | None) -> TaskBatch:
@@ -145,7 +145,7 @@ class Dynamics(TaskFamily):
 def windows(states: Array, dt: float, length: int | None = None) -> tuple[dict[str, Tensor], Tensor]:
     """x and y of trajectories [T, N, 1 + steps, D], whose states are `dt` apart, for a `cavia.Flow`.
 
-    length: cut into windows of this many times, one starting at every state with enough after it; None: whole, W = 1.
+    length: cut into windows of this many times, one from every state with enough states after it; None: whole, W = 1.
     Returns {"state": [T, N, W, D], "times": [T, N, W, length]} and the states at these times, [T, N, W, length, D].
 
     >>> x, y = windows(torch.rand(3, 4, 20, 2), dt=0.5, length=1)
@@ -164,7 +164,7 @@ def windows(states: Array, dt: float, length: int | None = None) -> tuple[dict[s
 
 
 def _seeds(kind: str, count: int) -> tuple[int, ...]:
-    """NumPy's seeds of this many initial states."""
+    """NumPy's seeds for this many initial states."""
     start, sign = {
         "known": (0, 1),
         "test query": (LAST_SEED, -1),
@@ -190,7 +190,7 @@ def _grid(*values: tuple[float, ...]) -> list[tuple[float, ...]]:
 class LotkaVolterra(Dynamics):
     """Prey and predators, ẋ = α x − β x y, ẏ = δ x y − γ y, as in CoDA (Kirchmeyer et al. 2022).
 
-    α = γ = 0.5; β and δ differ. 9 systems to train on, with 4 trajectories each; 4 new ones; 20 states every 0.5.
+    α = γ = 0.5; β and δ vary. 9 systems to train on, with 4 trajectories each; 4 new ones; 20 states every 0.5.
     Initial states are CoDA's own, the same for all systems, drawn from [1, 2]².
     """
 
@@ -217,7 +217,7 @@ class LotkaVolterra(Dynamics):
 
 @dataclass(frozen=True)
 class Glycolysis(Dynamics):
-    """Yeast glycolysis with seven concentrations, as in CoDA; k₁ and K₁ differ.
+    """Yeast glycolysis with seven concentrations, as in CoDA; k₁ and K₁ vary.
 
     9 systems to train on, with 32 trajectories each; 4 new ones; 20 states every 0.05.
     """
@@ -259,7 +259,7 @@ BANDS = ((-1.0, -0.25), (-0.1, 0.1), (0.25, 1.0))  # of b in Sel'kov's model, se
 class Selkov(Dynamics):
     """Sel'kov's model of glycolysis, ẋ = −x + a y + x² y, ẏ = b − a y − x² y, as in NCF (Nzoyem et al. 2025).
 
-    a = 0.1; b differs, and with it whether there is a limit cycle. 21 systems to train on, with 4 trajectories each;
+    a = 0.1; b varies, and decides whether there is a limit cycle. 21 systems to train on, with 4 trajectories each;
     6 new ones; 11 states every 4.
     """
 

@@ -1,4 +1,4 @@
-"""Integration of ordinary differential equations with a fixed step, on tensors of any number of systems at once."""
+"""Fixed-step integration of ordinary differential equations, batched over any number of systems."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -6,14 +6,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Field: TypeAlias = Callable[[Tensor], Tensor]  # states [...] → their derivatives by time [...]
+Field: TypeAlias = Callable[[Tensor], Tensor]  # states [...] → their time derivatives [...]
 
 
 def rk4(field: Field, state: Tensor, times: Tensor, substeps: int = 1) -> list[Tensor]:
-    """The classical method of Runge and Kutta, of fourth order: the states [...] at each of the times.
+    """The classical fourth-order Runge–Kutta method: the states [...] at each of the times.
 
     state: at time 0, [..., D] or with more axes at the end
-    times: rising, from 0 on, [..., S] for the leading axes of the states
+    times: increasing, from 0 on, [..., S] for the leading axes of the states
     substeps: equal steps from one time to the next
     """
     states: list[Tensor] = []

@@ -84,8 +84,8 @@ class Modes(TaskFamily):
     sawtooth:  from −A to A, with the period and phase of a sine
 
     The first four are those of Vuorio et al. (2019), without noise. Learners do not see the kind; the attribute
-    "kind" counts them in the order of `kinds`. Query points are spread as for `Sine`. A family of nothing but sines and
-    sawtooths has the attributes "amplitude", "frequency" and "phase", too: A, ω and b.
+    "kind" is its index in `kinds`. Query points are spread as for `Sine`. A family of only sines and sawtooths also has
+    the attributes "amplitude", "frequency" and "phase": A, ω and b.
 
     >>> batch = Modes().sample(tasks=25, support=10, query=10, generator=torch.Generator().manual_seed(0))
     >>> batch.support_x.shape, batch.attributes["kind"].shape

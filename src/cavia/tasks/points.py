@@ -1,4 +1,4 @@
-"""Points at the door: x, y and a mask become tensors that fit together, or one line says what does not."""
+"""Checks of points as users pass them: x, y and a mask become tensors that fit together, or an error says why not."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,11 +10,11 @@ from torch import Tensor
 from cavia.errors import CaviaError, shown
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]  # x [T, N, ...], or several such tensors by name
-Array: TypeAlias = Tensor | np.ndarray | Sequence[Any]  # what becomes a tensor at the door
+Array: TypeAlias = Tensor | np.ndarray | Sequence[Any]  # what `as_tensor` accepts
 
 
 def lead(x: Inputs) -> Tensor:
-    """The first tensor of x: all of them have its two leading axes [T, N]."""
+    """The first tensor of x; all share its two leading axes [T, N]."""
     return x if isinstance(x, Tensor) else next(iter(x.values()))
 
 
@@ -24,7 +24,7 @@ def tensors(x: Inputs) -> list[Tensor]:
 
 
 def each(change: Callable[..., Tensor], x: Inputs, *others: Inputs) -> Inputs:
-    """x with every tensor changed; if there are others, by the tensors of the same name in all of them."""
+    """Apply `change` to every tensor of x, together with the tensors of the same name in the others."""
     if isinstance(x, Tensor):
         return change(x, *others)
     return {name: change(value, *(one[name] for one in others)) for name, value in x.items()}  # type: ignore[index]
@@ -45,7 +45,7 @@ def shape(x: Any) -> str:
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
-    """A tensor as it is; an array, a list or a number converted; an error that names anything else."""
+    """A tensor unchanged; an array, list or number converted; anything else is an error that names it."""
     if not isinstance(value, Tensor):
         value = _converted(name, value)
     if value.is_complex():
@@ -70,7 +70,7 @@ def _converted(name: str, value: Any) -> Tensor:
 
 
 def as_device(device: Any) -> torch.device:
-    """The device of that name; an error if PyTorch knows none."""
+    """The device of that name; an error if PyTorch does not know it."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
@@ -121,17 +121,17 @@ def as_points(
 
 
 def without_padding(x: Any, mask: Tensor | None) -> Any:
-    """x [T, N, ...] with nothing in its padding, where the mask [T, N] is False: NaN there would reach the gradients.
+    """x [T, N, ...] with harmless padding, where the mask [T, N] is False: NaN there would reach the gradients.
 
-    A tensor has zeros there. Of several tensors, each padded point is a copy of the task's first that is none: zeros
-    might be no valid input, such as a text whose attention mask leaves nothing to attend to.
+    A tensor is padded with zeros. With several tensors, each padded point is a copy of the task's first real one: zeros
+    might be invalid input, such as a text whose attention mask leaves nothing to attend to.
     """
     if mask is None:
         return x
     if isinstance(x, Tensor):
         return x.where(mask.view(*mask.shape, *(1,) * (x.ndim - 2)), 0)
     first, task = mask.int().argmax(1), torch.arange(mask.shape[0], device=mask.device)
-    task = torch.where(mask.any(1), task, mask.any(1).int().argmax())  # a task without points takes another's
+    task = torch.where(mask.any(1), task, mask.any(1).int().argmax())  # a task without points borrows another's
 
     def filled(value: Tensor) -> Tensor:
         valid = value[task, first[task]].unsqueeze(1)

@@ -10,9 +10,9 @@ def _own(number: int) -> int:
 
 @dataclass(frozen=True)
 class Share:
-    """Of a batch of `tasks`, those from `start` to before `stop` are ours.
+    """Our share of a batch of `tasks`: those from `start` to before `stop`.
 
-    longest: a number of ours → the largest that any process has; every process calls it at the same points.
+    longest: maps our number to the largest of any process; every process calls it at the same points.
     """
 
     start: int

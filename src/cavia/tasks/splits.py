@@ -1,4 +1,4 @@
-"""Which tasks are for training, for validation and for the test: no task is in two splits."""
+"""Splits tasks into training, validation and test tasks; no task is in two splits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from cavia.tasks.batch import SPLITS, seeded_generator
 def split_names(
     known: Sequence[str], splits: Sequence[float] | Mapping[str, Sequence[Any]], seed: int, dropped: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Split → names of its tasks, by shares or as given; no task is in two."""
+    """Split → names of its tasks, by shares or as given; no task is in two splits."""
     if isinstance(splits, Mapping):
         return _given_splits(known, splits, dropped)
     shares = [float(share) for share in splits]

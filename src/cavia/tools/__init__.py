@@ -1,1 +1,1 @@
-"""What can be done with a trained model: open it with its tasks, watch a policy."""
+"""Tools for trained models: open one with its tasks, watch a policy; and `cavia doctor`."""

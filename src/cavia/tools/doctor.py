@@ -1,4 +1,4 @@
-"""What is installed and what this machine offers, with advice: the first thing that an issue report should contain."""
+"""What is installed and what this machine offers, with advice: the first part of an issue report."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ NOT_FOR_USERS = {"dev", "docs", "bench", "all"}
 
 
 class Finding(NamedTuple):
-    """What was found, and what to do if it is not as it should be."""
+    """One check: its result, and advice if there is a problem."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ def examine() -> list[Finding]:
 
 
 def as_text(findings: list[Finding]) -> str:
-    """One line for each, its advice below it."""
+    """One line per finding, with its advice below it."""
     width = max(len(one.name) for one in findings)
     lines = []
     for one in findings:
@@ -58,10 +58,10 @@ def as_text(findings: list[Finding]) -> str:
 
 
 def extras() -> dict[str, list[str]]:
-    """Extra → the packages that it asks for, as the installed distribution says; none if it is not installed."""
+    """Extra → the packages that it requires, by the installed distribution's metadata; empty if not installed."""
     try:
         asked = metadata(DISTRIBUTION).get_all("Requires-Dist") or []
-    except PackageNotFoundError:  # the code is on the path, without having been installed
+    except PackageNotFoundError:  # the code is on the path but not installed
         return {}
     packages: dict[str, list[str]] = {}
     for line in asked:
@@ -108,7 +108,7 @@ def _cache(name: str, folder: Path, variable: str) -> Finding:
 
 
 def _extra(name: str, packages: list[str]) -> Finding:
-    """Whether the packages of an extra are there, with their versions."""
+    """Whether the packages of an extra are installed, with their versions."""
     have, lack = [], []
     for package in packages:
         try:

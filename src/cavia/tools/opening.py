@@ -1,4 +1,4 @@
-"""A trained model together with the tasks or the environment that it was trained in, from the folder of its run."""
+"""Opens a trained model together with its tasks or environment, from its run folder."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from cavia.tasks.batch import TaskFamily
 from cavia.tensor_file import read_object
 
 MOST = 10**5  # points, episodes or steps of a run
-LATER_RATE = 0.5  # factor of the inner rate after the first update
+LATER_RATE = 0.5  # factor of the inner learning rate after the first update
 
 
 class Trained(NamedTuple):
-    """A learner, its tasks, the numbers of support points that it was trained for, and the query points to score."""
+    """A learner, its tasks, the numbers of support points it was trained with, and the query points to score."""
 
     learner: Learner
     family: TaskFamily
@@ -34,7 +34,7 @@ def is_policy(path: Path) -> bool:
 
 
 def load_model(path: Path) -> Learner:
-    """The learner in a `model.cavia`, or in the one of a cell's folder."""
+    """The learner in a `model.cavia`, given the file or its folder."""
     return load(model_file(path))
 
 
@@ -42,7 +42,7 @@ def open_trained(path: Path, root: Path) -> Trained:
     """The model with the tasks of its run.
 
     path: a `model.cavia` next to the `config.json` of its run, or the folder of both.
-    root: where data sets are.
+    root: the folder of the data sets.
     """
     model = model_file(path)
     config_file = model.parent / "config.json"
@@ -63,7 +63,7 @@ def open_trained(path: Path, root: Path) -> Trained:
 
 
 class TrainedPolicy(NamedTuple):
-    """The policy of a training run, its environment, the episodes of an update, and how updates are made."""
+    """The policy of a training run, its environment, the episodes per update, and how updates are made."""
 
     learner: GradientLearner
     env: TaskEnv
@@ -88,7 +88,7 @@ def open_policy(path: Path) -> TrainedPolicy:
         what = shown(str(error))
         raise CaviaError(f"{config_file} is not the run of a policy ({what}); take one of fig6a … fig7c") from error
     check_fits(learner, env)
-    assert isinstance(learner, GradientLearner)  # or check_fits raises
+    assert isinstance(learner, GradientLearner)  # check_fits raises otherwise
     return TrainedPolicy(learner, env, rollouts, updates)
 
 

@@ -1,4 +1,4 @@
-"""A trained policy at work, as a moving picture or a strip of frames."""
+"""A trained policy in action, as an animation or a strip of frames."""
 
 import io
 import os
@@ -26,20 +26,20 @@ from cavia.tools.opening import open_policy
 
 Frame = NDArray[np.uint8]  # [height, width, 3]
 SIZE = (480, 240)  # of a cheetah's frame
-SQUARE = 240  # side of a map of navigation
-STRIP, ACROSS = 8, 4  # frames of a strip, and how many of them are beside each other
-CLOSE = (slice(60, 240), slice(120, 360))  # what a strip shows of a cheetah's frame: not the empty sides and sky
+SQUARE = 240  # side of a navigation map
+STRIP, ACROSS = 8, 4  # frames per strip, and per line of it
+CLOSE = (slice(60, 240), slice(120, 360))  # the part of a cheetah's frame in a strip, without empty sides and sky
 CAPTION = 26  # height of the line above an episode
-TASKS = 10  # test tasks to choose from; more if a larger number is asked for
-GIF_STEP = 5  # hundredths of a second: a control step of the cheetah, and a unit that GIF knows
+TASKS = 10  # test tasks to choose from; more if the task's number is larger
+GIF_STEP = 5  # hundredths of a second: the cheetah's control step, in GIF's unit
 INK, PALE, GOAL, GROUND = (40, 40, 48), (170, 186, 214), (208, 64, 48), (232, 228, 220)
 
 
 class Watched:
-    """One task's episodes after 0 … updates, with mean actions, and pictures of them."""
+    """One task's episodes after 0 … `updates` updates, with mean actions, and pictures of them."""
 
     def __init__(self, path: Path, task: int, updates: int, seed: int = 0):
-        """path: a model.cavia with its run's config.json beside it, or the folder; task: which of the test tasks."""
+        """path: a model.cavia next to its run's config.json, or their folder; task: index of the test task."""
         if "DISPLAY" not in os.environ:
             os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported
         self.learner, self.env, rollouts, how = open_policy(path)
@@ -50,7 +50,7 @@ class Watched:
         stages = adapt_in(self.learner, self.env, self.task, rollouts, steps, generator, how)
         self.returns: list[float] = []
         self.frames: list[list[Frame]] = []  # for each number of updates
-        self.note = ""  # if the frames are not MuJoCo's own
+        self.note = ""  # set if MuJoCo did not render the frames
         for stage in stages:
             self._record(actor(self.learner, stage.adapted, generator, mean=True), generator)
 
@@ -88,7 +88,7 @@ def _recorder(env: TaskEnv) -> "_Map | _Side":
 
 
 class _Map:
-    """The way of the point robot, seen from above."""
+    """The point robot's path, seen from above."""
 
     note = ""
 
@@ -151,7 +151,7 @@ class _Side:
         return renderer.render().copy()
 
     def _limbs(self, mujoco: Any, data: Any, where: NDArray[np.float64]) -> Frame:
-        """The capsules, which lie in the plane of x and z."""
+        """Draw the capsules, which lie in the x–z plane."""
         model = self.env.simulator.model
         data.qpos[:] = where
         mujoco.mj_kinematics(model, data)
@@ -177,7 +177,7 @@ class _Side:
 
 @cache
 def opengl_problem() -> str | None:
-    """Why MuJoCo cannot render here, None if it can; tried in a process of its own, which a driver may well abort."""
+    """Why MuJoCo cannot render here; None: it can. Tried in a separate process, because a driver may abort it."""
     model = "<mujoco><worldbody><geom size='1'/></worldbody></mujoco>"
     code = f'import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string("{model}"), 8, 8).render()'
     try:
@@ -189,7 +189,7 @@ def opengl_problem() -> str | None:
 
 
 def _spread(frames: list[Frame], count: int) -> list[Frame]:
-    """`count` frames from first to last."""
+    """`count` evenly spaced frames, from first to last."""
     return [frames[int(index)] for index in np.linspace(0, len(frames) - 1, count).round()]
 
 

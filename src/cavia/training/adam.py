@@ -18,8 +18,8 @@ from cavia.training.several import Steps
 from cavia.training.step import MetaStep
 
 PRECISIONS = ("float32", "bf16")
-LATER = {"cooldown": 0.0, "precision": "float32"}  # settings that earlier versions did not have, and what they did
-UNRECORDED = ("chunk", "compile")  # they change speed and memory, and results by rounding only
+LATER = {"cooldown": 0.0, "precision": "float32"}  # settings that earlier versions lack: how those versions behave
+UNRECORDED = ("chunk", "compile")  # change speed and memory; results only up to rounding
 WORTH_COMPILING = 10_000  # iterations: compiling takes seconds and saves 2 ms or more of a sine step
 WORTH_COMPILING_MINUTES = 60  # for large steps compiling takes minutes
 
@@ -29,15 +29,15 @@ class Adam(Outer):
     """Adam on the mean query loss of each batch of tasks.
 
     lr, lr_decay: outer learning rate, multiplied by lr_decay after each lr_decay_every iterations.
-    cooldown:     share of the run, at its end, in which the rate also falls linearly to 0.
+    cooldown:     final share of the run, over which the rate also decays linearly to 0.
     clip:         clamp every element of the meta-gradient to ±clip; None: no clamping.
-    chunk:        tasks at a time: memory is bounded by a chunk, the gradient is the same.
-    compile:      compile the whole step into one graph: True, False, or "auto", if the run is long and it pays, or say
-                  why not. What the network and the loss compute must then depend on nothing but their inputs and
-                  weights: a Python value that changes between steps stays what it was.
-    precision:    of matrix products in training: "float32", or "bf16", up to twice as fast on processors with
-                  instructions for it, for networks of linear layers. Weights, losses, Adam and validation stay in
-                  float32, and the trained model is used as any other.
+    chunk:        tasks at a time: bounds memory, leaves the gradient unchanged.
+    compile:      compile the whole step into one graph: True, False, or "auto": only if the run is long enough to gain
+                  from it; a warning says why not. A compiled network and loss may depend only on their inputs and
+                  weights: Python values are frozen at compilation.
+    precision:    of matrix products in training: "float32" or "bf16". For networks of linear layers; up to twice as
+                  fast on CPUs with bf16 instructions. Weights, losses, Adam and validation stay in float32; use the
+                  trained model like any other.
     """
 
     lr: float = 1e-3
@@ -77,7 +77,7 @@ class Adam(Outer):
         return isinstance(learner.model, NormedModel) and learner.model.fuses
 
     def as_config(self) -> dict[str, Any]:
-        """Without settings that match earlier versions' behaviour, so that their folders resume."""
+        """Leaves out settings that match earlier versions' behaviour, so that their folders resume."""
         known = {name: value for name, value in asdict(self).items() if name not in UNRECORDED}
         return {"outer": "Adam"} | {name: v for name, v in known.items() if name not in LATER or v != LATER[name]}
 
@@ -88,7 +88,7 @@ class Adam(Outer):
 
 
 class AdamStep(OuterStep):
-    """`MetaStep` at the rates of a schedule, several steps in a call where that is faster."""
+    """`MetaStep` on a learning-rate schedule; takes several steps per call where that is faster."""
 
     def __init__(self, learner: Learner, settings: Adam, compiled: bool):
         self.settings = settings
@@ -101,11 +101,11 @@ class AdamStep(OuterStep):
 
     def spread(self, ranks: Ranks) -> bool:
         self.step.ranks = ranks
-        self.steps.loops = self.steps.loops and ranks.alone  # in a loop nobody could be asked between steps
+        self.steps.loops = self.steps.loops and ranks.alone  # a loop cannot talk to other ranks between steps
         return True
 
     def __call__(self, batch: TaskBatch) -> Metrics:
-        """One step at the rate as it is."""
+        """One step at the current learning rate."""
         return {"loss": self.step(batch).item()}
 
     def take(self, block: TaskBlock, start: int, moments: Sequence[Moment]) -> list[Metrics]:  # type: ignore[override]

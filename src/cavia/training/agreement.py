@@ -1,4 +1,4 @@
-"""What the ranks of a run must see alike although each has its own clock and hears its own signals."""
+"""Agreement between the ranks of a run on time and stop requests, although each has its own clock and signals."""
 
 import time
 import zlib
@@ -11,19 +11,19 @@ from cavia.training.interrupt import StopRequest
 from cavia.training.progress import Clock
 from cavia.training.ranks import Ranks
 
-OFTEN = 0.1  # seconds between two talks, about: a request to stop may wait so long
+OFTEN = 0.1  # seconds between two exchanges, roughly: the longest that a stop request waits
 
 
 class Agreement:
-    """The run's time, and whether somebody asked it to stop: equal on all ranks.
+    """The run's time, and whether it was asked to stop: equal on all ranks.
 
-    They speak of it every few steps, at iterations that the first rank says the last time. The time is that of all
-    ranks' cores together, or the first one's clock where a run goes by the clock on the wall. In passing they see that
-    they draw the same random numbers: if not, each would train on tasks of its own.
+    Ranks exchange this every few steps; at each exchange the first rank schedules the next. The time is the CPU time of
+    all ranks, or the first rank's clock where a run is timed by wall clock. Each exchange also checks that all ranks
+    draw the same random numbers: otherwise each would train on different tasks.
     """
 
     def __init__(self, ranks: Ranks, clock: Clock, begun: float, feed: Feed, stop: StopRequest):
-        """begun: what the clock said at the beginning."""
+        """begun: the clock's reading at the start."""
         self.ranks, self._clock, self._feed, self._stop = ranks, clock, feed, stop
         self._begun = self._seconds = begun
         self._stops = False
@@ -36,9 +36,9 @@ class Agreement:
         return self._stop.made if self.ranks.alone else self._stops
 
     def seconds(self, iteration: int, now: bool = False) -> float:
-        """The run's time so far; with several ranks, when they last spoke.
+        """The run's time so far; with several ranks, as of their last exchange.
 
-        now: they speak in any case; whoever is first waits.
+        now: exchange in any case; ranks that arrive early wait.
         """
         if self.ranks.alone:
             return self._clock.seconds()
@@ -61,7 +61,7 @@ class Agreement:
         self._seconds, self._stops, self._next = self._begun + passed, stops > 0, iteration + int(steps)
 
     def _steps(self, iteration: int) -> int:
-        """How many steps the ranks shall take until they speak again: as many as fit into a moment by the last ones."""
+        """How many steps to take until the next exchange: as many as fit into `OFTEN` at the pace of the last ones."""
         now = time.perf_counter()
         taken, passed = iteration - self._last, now - self._spoke
         self._last, self._spoke = iteration, now

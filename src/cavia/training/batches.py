@@ -15,14 +15,14 @@ from cavia.tasks.share import Share
 from cavia.training.feed import Feed, Scored, Sizes, Validation, describe_source
 from cavia.training.outer import Metrics
 
-POINTS_AHEAD, MOST_AHEAD = 50_000, 100  # points and batches of a block at most: they should fit the cache
+POINTS_AHEAD, MOST_AHEAD = 50_000, 100  # upper limits of points and batches per block, which should fit into the cache
 
 
 @dataclass(frozen=True)
 class TaskBlock:
-    """Some batches drawn together: count · T tasks, T of each batch.
+    """`count` batches drawn together: count · T tasks, T per batch.
 
-    share: the tasks of each batch that are ours, if others have the rest.
+    share: this rank's tasks of each batch, if other ranks have the rest.
     """
 
     tasks: TaskBatch
@@ -31,7 +31,7 @@ class TaskBlock:
     share: Share | None = None
 
     def __getitem__(self, number: int) -> TaskBatch:
-        """One of the batches, or our share of it."""
+        """One of the batches, or this rank's share of it."""
         whole = self._whole(number)
         return whole if self.share is None else whole.part(self.share.start, self.share.stop)
 
@@ -124,6 +124,6 @@ def batches_ahead(family: TaskFamily, sizes: Sizes) -> int:
 
 
 def _draws_ahead(family: TaskFamily) -> bool:
-    """What the class whose `sample` it is says: a subclass with a `sample` of its own says so for itself."""
+    """Ask the class that defines `sample`: a subclass that overrides it must declare `draws_ahead` itself."""
     of_its_own = (kind for kind in type(family).__mro__ if vars(kind).keys() & {"draws_ahead", "sample"})
     return bool(vars(next(of_its_own, object)).get("draws_ahead", False))

@@ -37,14 +37,14 @@ IN_CONFIG = {"iterations": int, "batches_ahead": int, "learner": dict, "commits"
 
 @dataclass
 class TrainingState:
-    """All that a resumed run needs, apart from what the configuration says."""
+    """Everything a resumed run needs beyond its configuration."""
 
     iteration: int = 0
     seconds: float = 0.0
-    drawn: int = 0  # of the batches drawn at once from the generator's state, those used
-    interval: dict[str, float] = field(default_factory=dict)  # sums of metrics since their last line
-    interval_count: int = 0  # of how many iterations
-    loss: float | None = None  # mean over the last whole interval
+    drawn: int = 0  # how many batches of the current block are used
+    interval: dict[str, float] = field(default_factory=dict)  # sums of metrics since the last line
+    interval_count: int = 0  # iterations in these sums
+    loss: float | None = None  # mean over the last complete interval
     score: float | None = None  # of the last validation
     best_score: float | None = None
     best_iteration: int = 0
@@ -52,25 +52,25 @@ class TrainingState:
 
 
 class RunFolder:
-    """`config.json`, `metrics.jsonl`, `checkpoint.safetensors` and in the end `model.cavia` of one training run.
+    """`config.json`, `metrics.jsonl`, `checkpoint.safetensors` and finally `model.cavia` of one training run.
 
-    events: write TensorBoard events, too, if it is installed.
+    events: also write TensorBoard events, if TensorBoard is installed.
     """
 
     @checked
     def __init__(self, path: str | PathLike[str], events: bool = True):
         self.path, self.events = checked_path(path), events
-        if not str(self.path).isprintable():  # TensorBoard's writer takes text alone
+        if not str(self.path).isprintable():  # TensorBoard's writer accepts text only
             raise CaviaError(f"a run folder's path must be printable, got {named(self.path)}")
         self.config = self.path / "config.json"
         self.checkpoint = self.path / "checkpoint.safetensors"
-        self.before_cooldown = self.path / "before-cooldown.safetensors"  # where a longer run goes on from
+        self.before_cooldown = self.path / "before-cooldown.safetensors"  # where a longer run resumes
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.cavia"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out while this one trains here; the lock ends with the process, however it ends."""
+        """Keep other processes out while this one trains here; the lock ends with the process, even if it is killed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("a")
@@ -84,14 +84,14 @@ class RunFolder:
             yield
 
     def recorded(self) -> dict[str, Any] | None:
-        """The configuration of the run that is here, or None if nothing was trained yet."""
+        """The configuration of the run in this folder, or None if nothing was trained yet."""
         used = self.checkpoint.exists() or self.metrics.exists() or (self.path / "cells").exists()
         if not (self.config.exists() and used):
             return None
         return self._config()
 
     def _config(self) -> dict[str, Any]:
-        """What config.json says, if it can be a run's."""
+        """The contents of config.json, checked to be a run's."""
         config = read_object(self.config)
         kinds = {
             "iterations": int,
@@ -105,20 +105,20 @@ class RunFolder:
         return config
 
     def keep_before_cooldown(self) -> None:
-        """Keep a copy of the present checkpoint."""
+        """Keep a copy of the current checkpoint."""
         write_atomically(self.before_cooldown, self.checkpoint.read_bytes())
 
     def go_back_before_cooldown(self) -> None:
-        """Make that copy the checkpoint again, if there is one: the steps since then had smaller and smaller rates."""
+        """Restore that copy as the checkpoint, if there is one: the steps since then had decaying learning rates."""
         if self.before_cooldown.exists():
             self.before_cooldown.replace(self.checkpoint)
 
     def claim(self, config: dict[str, Any], may_grow: str | None = None) -> None:
-        """Make the folder this configuration's, or raise if it holds another one's run.
+        """Claim the folder for this configuration, or raise if it holds a run of another one.
 
         may_grow: a setting that may be larger than before: a longer run resumes a shorter one.
-        A folder in which nothing was trained yet, because the first step failed, is free. The commits of cavia that
-        trained here are recorded in it, and do not count as a difference.
+        A folder whose run failed in its first step is free. config.json records the commits of cavia that trained
+        here; they do not count as a difference.
         """
         config = json.loads(json.dumps(config, default=repr))
         there, commits = self.recorded(), []
@@ -146,11 +146,11 @@ class RunFolder:
         write_tensors(self.checkpoint, tensors, description)
 
     def packed(self) -> Packed | None:
-        """The checkpoint as it is in its file, or None if there is none yet."""
+        """The checkpoint as stored, or None if there is none yet."""
         return read_tensors(self.checkpoint) if self.checkpoint.exists() else None
 
     def load(self) -> tuple[TrainingState, Groups] | None:
-        """What `save` was given, or None if there is no checkpoint yet. A group without tensors is not among them."""
+        """What `save` was given, without empty groups; None if there is no checkpoint yet."""
         packed = self.packed()
         return None if packed is None else unpacked(packed, self.checkpoint)
 
@@ -165,7 +165,7 @@ class RunFolder:
         return [metrics for _, metrics in self._lines()]
 
     def _lines(self, may_be_cut: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The lines of metrics.jsonl and what they say; may_be_cut: a last one that was cut is left out."""
+        """The lines of metrics.jsonl, raw and parsed; may_be_cut: skip a truncated last line."""
         lines = read_text(self.metrics, errors="replace").split("\n")
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -178,7 +178,7 @@ class RunFolder:
             except CaviaError as error:
                 if may_be_cut and number == len(lines):
                     return
-                raise CaviaError(f"{error}; delete the line to go on without it") from error
+                raise CaviaError(f"{error}; delete the line to continue without it") from error
             yield line, metrics
 
     def append_metrics(self, line: dict[str, Any]) -> None:
@@ -191,7 +191,7 @@ class RunFolder:
 
 
 def unpacked(packed: Packed, where: Path) -> tuple[TrainingState, Groups]:
-    """What a checkpoint holds: what `RunFolder.save` was given."""
+    """What `RunFolder.save` was given, from a packed checkpoint."""
     tensors, description = packed
     groups: Groups = {}
     for name, value in tensors.items():
@@ -201,18 +201,18 @@ def unpacked(packed: Packed, where: Path) -> tuple[TrainingState, Groups]:
 
 
 def _known_by(there: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without what earlier versions did not write: which loss it was, if it had no name."""
+    """The configuration without what earlier versions did not write: the loss, if it had no name."""
     if "loss_code" in there.get("learner", {}) or "loss_code" not in config.get("learner", {}):
         return config
     return config | {"learner": {name: value for name, value in config["learner"].items() if name != "loss_code"}}
 
 
 def _state(description: dict[str, Any], best: dict[str, Tensor], where: Path) -> TrainingState:
-    """The state that a checkpoint's header describes, if it does."""
-    if "interval_loss" in description:  # as earlier versions have it
+    """The state that a checkpoint's header describes; raises if it does not describe one."""
+    if "interval_loss" in description:  # written by earlier versions
         loss = description.pop("interval_loss")
         description["interval"] = {"loss": loss} if description.get("interval_count") else {}
-    fields = {"drawn": 0} | description  # which earlier versions do not have
+    fields = {"drawn": 0} | description  # missing in earlier versions
     kinds = {name: hint for name, hint in get_type_hints(TrainingState).items() if name != "best"}
     if fields.keys() != kinds.keys():
         wrong = sorted(fields.keys() ^ kinds.keys())[0]
@@ -233,7 +233,7 @@ def _where(name: str, kinds: Mapping[str, Any]) -> str:
 def difference(there: Any, here: Any, name: str = "", places: tuple[str, str] = ("there", "here")) -> str | None:
     """The first setting in which two configurations differ, in words."""
     if isinstance(there, dict) and isinstance(here, dict):
-        names = sorted(there.keys() | here.keys(), key=lambda name: (name != "outer", name))  # what decides the others
+        names = sorted(there.keys() | here.keys(), key=lambda name: (name != "outer", name))  # it decides the others
         differences = (difference(there.get(name), here.get(name), name, places) for name in names)
         return next(filter(None, differences), None)
     return None if there == here else f"{name} is {there!r} {places[0]} and {here!r} {places[1]}"

@@ -1,4 +1,4 @@
-"""Which learners' steps are compiled without being told to, and which may take their products in bf16."""
+"""Which learners' steps compile="auto" compiles, and which may use bf16 matrix products."""
 
 import warnings
 
@@ -14,17 +14,17 @@ from cavia.learners.newton import GaussNewton
 
 
 def is_worth_compiling(learner: Learner) -> bool:
-    """Whether a long run is compiled without being told to; warns where only the caller can tell."""
+    """Whether compile="auto" compiles a long run; warns where only the caller can decide."""
     if why := doubt(learner, learner.loss):
         warnings.warn(
             f"the meta-step runs uncompiled: {why}; Adam(compile=True) compiles it all the same", stacklevel=3
         )
         return False
-    return drawback(learner) is None and not learner.draws  # compiled, other numbers would be drawn
+    return drawback(learner) is None and not learner.draws  # compiled code would draw different numbers
 
 
 def require_linear_layers(learner: Learner) -> None:
-    """Raise unless products in bf16 are known to serve: on real pictures the gradient of convolutions was 30 % off."""
+    """Raise unless bf16 is known to be precise enough: on real images, gradients of convolutions were 30 % off."""
     use = 'use precision="float32"'
     if isinstance(learner, GaussNewton) or getattr(learner, "optimiser", "") == "gauss_newton":
         raise CaviaError(f"GaussNewton solves linear systems, for which bf16 is too coarse; {use}")

@@ -11,9 +11,9 @@ Log: TypeAlias = Callable[[dict[str, float]], None]
 
 @contextmanager
 def event_log(folder: RunFolder | None, iteration: int) -> Iterator[Log]:
-    """A function that takes a line of metrics and writes it as TensorBoard events in the run folder, if it has them.
+    """A function that writes a line of metrics as TensorBoard events into the run folder, if the folder wants them.
 
-    iteration: where the run resumes; events after it, of a run that was killed, are superseded.
+    iteration: where the run resumes; later events, left by a killed run, are superseded.
     """
     if folder is None or not folder.events:
         yield lambda line: None

@@ -1,4 +1,4 @@
-"""Where a run's batches come from, and how its model is scored on validation tasks."""
+"""The source of a run's batches, and the model's score on validation tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class Validation:
                 require_at_least(name, value, least)
 
     def filled(self, tasks: int, every: int, query: int) -> "Filled":
-        """With these defaults for whatever is not set."""
+        """Fill in these defaults for whatever is not set."""
         return Filled(
             tasks if self.tasks is None else self.tasks,
             every if self.every is None else self.every,
@@ -49,7 +49,7 @@ class Validation:
 
 
 class Filled(NamedTuple):
-    """A `Validation` that says everything."""
+    """A `Validation` with every field set."""
 
     tasks: int
     every: int
@@ -57,7 +57,7 @@ class Filled(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """A model on the validation tasks: its score, whether more is better, and what else a line of metrics says."""
+    """A model's score on the validation tasks, whether higher is better, and further metrics to log."""
 
     score: float
     higher_is_better: bool
@@ -66,11 +66,11 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a batch has.
+    """The sizes of a batch.
 
     tasks_per_batch: T
-    support, query:  points of each task, or episodes before each inner step and after the last. Of several numbers
-                     for support, one is drawn for each batch.
+    support, query:  points per task, or episodes before each inner step and after the last. Given several numbers for
+                     support, one is drawn for each batch.
     """
 
     tasks_per_batch: int
@@ -87,7 +87,7 @@ class Sizes:
 
     @property
     def support_counts(self) -> list[int]:
-        """The numbers of support points that a batch may have."""
+        """The possible numbers of support points of a batch."""
         return list(self.support) if isinstance(self.support, Sequence) else [self.support]
 
 
@@ -95,9 +95,10 @@ class Feed(ABC):
     """The batches of a run, one after the other, and its validation.
 
     gives:      the class of the batches.
-    share:      of each batch, if other ranks have the rest; every rank draws the numbers of the whole batch.
-    may_draw:   whether the source may draw from PyTorch's own generator, not only from the one that it is given.
-    waits:      whether time passes that no core of ours works, so that a run's time is that of the clock on the wall.
+    share:      this rank's share of each batch, if other ranks have the rest; every rank draws the whole batch's
+                random numbers.
+    may_draw:   whether the source may draw from PyTorch's global generator, besides the one that it is given.
+    waits:      whether the process waits for other devices or threads, so that wall-clock time counts, not CPU time.
     line_every: iterations between lines of metrics.
     """
 
@@ -112,12 +113,12 @@ class Feed(ABC):
         self.learner, self.sizes, self.validation = learner, sizes, validation
         self.seed = require_at_least("seed", seed, 0)
         self.generator = seeded_generator(self.seed, "train")
-        self.ahead = 1  # batches drawn at once. They depend on it, so a run stays with the number that it began with
-        self.used = 1  # batches of the block
-        self._before = self.generator.get_state()  # what the block was drawn from
+        self.ahead = 1  # batches drawn at once. The numbers drawn depend on it, so a run keeps its initial value
+        self.used = 1  # batches of the block that are used
+        self._before = self.generator.get_state()  # the state that the block was drawn from
 
-    def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most begin and go on alike
-        """Draw as the resumed run did, by its config.json; None: choose the best way."""
+    def begin(self, begun: Mapping[str, Any] | None) -> None:  # noqa: B027  # most need no setup
+        """Draw as config.json says the resumed run did; None: a new run, choose the fastest way."""
 
     def spread(self, ranks: Ranks) -> None:
         """Give this rank its share of each batch."""
@@ -126,7 +127,7 @@ class Feed(ABC):
 
     @abstractmethod
     def as_config(self) -> dict[str, Any]:
-        """What config.json says of it: a run folder is tied to it."""
+        """The entries of config.json; a run folder only resumes with the same ones."""
 
     @abstractmethod
     def draw(self) -> Block:
@@ -134,10 +135,10 @@ class Feed(ABC):
 
     @abstractmethod
     def validate(self) -> Scored:
-        """Score the learner as it is."""
+        """Score the learner on the validation tasks."""
 
     def following(self) -> tuple[Block, int]:
-        """The block that the next batch is in, and its place there."""
+        """The block that holds the next batch, and the batch's position in it."""
         if self.used == self.ahead:
             self._draw()
         return self._block, self.used
@@ -148,11 +149,11 @@ class Feed(ABC):
         self._block, self.used = self.draw(), 0
 
     def state(self) -> tuple[Tensor, int]:
-        """The generator's state, and how many of the batches drawn from there are used."""
+        """The generator's state before the block, and how many batches of the block are used."""
         return (self.generator.get_state(), 0) if self.used == self.ahead else (self._before, self.used)
 
     def load_state(self, generator: Tensor, used: int) -> None:
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
         self.generator.set_state(generator)
         self.used = self.ahead
         if used:
@@ -160,13 +161,13 @@ class Feed(ABC):
             self.used = used
 
     def source_state(self) -> dict[str, Tensor]:
-        """What the source itself remembers."""
+        """The source's own state."""
         return {}
 
-    def load_source_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # most remember nothing
+    def load_source_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # most have no state
         """Restore what `source_state` returned."""
 
 
 def describe_source(source: Any) -> dict[str, Any]:
-    """What config.json says of a family or environment."""
+    """The config.json entry of a family or environment."""
     return {"class": type(source).__name__, "settings": source.settings}

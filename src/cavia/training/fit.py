@@ -30,7 +30,7 @@ from cavia.training.run import FitResult, Run, claim, training
 from cavia.training.simulated import EpisodeFeed
 from cavia.training.trpo import TRPO
 
-ECHO = 2.0  # seconds in which ranks hear one Ctrl-C twice: from the terminal, and from torchrun
+ECHO = 2.0  # seconds within which ranks may receive one Ctrl-C twice: from the terminal and from torchrun
 
 
 @checked
@@ -49,7 +49,7 @@ def fit(
     run_dir: str | PathLike[str] | RunFolder | None = None,
     progress: bool | Show = True,
 ) -> FitResult:
-    """Meta-train the learner in place, one outer step on a new batch of tasks at each iteration.
+    """Meta-train the learner in place, with one outer step on a new batch of tasks per iteration.
 
     Afterwards the learner is in evaluation mode. Under `torchrun`, the processes share the tasks of each batch and
     end with the same learner; the first one validates and writes.
@@ -63,15 +63,15 @@ def fit(
                      twice is drawn twice as often), and validation averages over them.
                      In an environment: episodes of each task before each inner step, by default 20, and after the
                      last, by default as many.
-    validation:      on which tasks and how often the best model is chosen: `cavia.Validation`.
-    seed:            which tasks, starts and actions are drawn; the same seed gives the same run, even beside other runs
-                     in other threads. Runs with dropout then take turns, step by step, since PyTorch has one generator
-                     for all; other code that draws from it at the same time in another thread still interferes.
-    minutes:         end the run after this many CPU minutes, validation included, if `iterations` are not done by then;
-                     on a GPU and in an environment, wall-clock minutes. Such a run is not the same to the bit when run
-                     again.
-    run_dir:         folder for config.json, metrics.jsonl, the checkpoint, TensorBoard's events if it is installed, and
-                     at the end model.cavia; a run found there resumes. `RunFolder(path, events=False)` has no events.
+    validation:      on which tasks and how often to choose the best model: `cavia.Validation`.
+    seed:            determines the tasks, initial states and actions; the same seed gives the same run, even with other
+                     runs in other threads. Runs with dropout then alternate step by step, because they share PyTorch's
+                     global generator; other code that draws from it in another thread still interferes.
+    minutes:         stop after this many CPU minutes, validation included, if `iterations` are not done by then; on a
+                     GPU and in an environment, wall-clock minutes. Such a run is not reproducible to the bit.
+    run_dir:         folder for config.json, metrics.jsonl, the checkpoint, TensorBoard events if TensorBoard is
+                     installed, and finally model.cavia; a run found there resumes. `RunFolder(path, events=False)`
+                     writes no events.
     progress:        show a bar (lines when not in a terminal), or a function that receives a `Progress`.
     """
     if isinstance(learner, CompiledLearner):
@@ -86,7 +86,7 @@ def fit(
     keep_freed_memory()
     with ExitStack() as stack:
         ranks = stack.enter_context(joined(device_of(learner)))
-        if not ranks.is_first:  # which has it
+        if not ranks.is_first:  # only the first rank writes
             folder, progress = None, False
         if folder:
             stack.enter_context(folder.lock())
@@ -99,7 +99,7 @@ def fit(
             about = {"learner": describe(learner), "iterations": iterations, **kernel}
             return about | feed.as_config() | outer.as_config()
 
-        # Kernels differ by rounding only, and not every machine can build them.
+        # Kernels differ only by rounding, and not every machine can build them.
         ranks.require_same(lambda: config() | {"minutes": minutes, "kernel": None})
         if folder:
             claim(folder, config())
@@ -118,7 +118,7 @@ def fit(
 
 
 def _feed(learner: Any, source: Any, outer: Outer | None, **asked: Any) -> tuple[Feed, Outer]:
-    """Where batches come from, and the outer algorithm that takes them."""
+    """The source of batches, and the outer algorithm that trains on them."""
     is_env = isinstance(source, TaskEnv)
     if not is_env and not isinstance(source, TaskFamily):
         raise CaviaError(f"source must be a cavia.TaskFamily or a cavia.envs.TaskEnv, got a {type(source).__name__}")

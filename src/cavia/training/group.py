@@ -1,4 +1,4 @@
-"""Several ranks, by torch.distributed: Gloo on processors, NCCL on GPUs. Import it late."""
+"""Several ranks by torch.distributed: Gloo on CPUs, NCCL on GPUs. Slow to import, so import it only when needed."""
 
 import atexit
 import json
@@ -21,21 +21,21 @@ from cavia.training.ranks import Packed, Ranks
 T = TypeVar("T")
 
 WITHOUT_END = timedelta(days=365)  # the others wait while the first rank validates
-PATIENCE = 0.5  # seconds for the word of a rank that failed, which it leaves before it goes
+PATIENCE = 0.5  # seconds to wait for the message that a failing rank leaves before it exits
 KINDS: dict[str, type[BaseException]] = {"Diverged": Diverged, "Interrupted": Interrupted}
 
 
 class Group(Ranks):
-    """Ranks that have found each other.
+    """Ranks that are connected.
 
-    talk: carries what is said on processors.
-    data: carries tensors on `device`.
+    talk: process group for small messages on the CPU.
+    data: process group for tensors on `device`.
     """
 
     def __init__(self, device: torch.device, name: str):
         self.number, self.count = dist.get_rank(), dist.get_world_size()
         self.name = name
-        self._lost: CaviaError | None = None  # what we say if another rank is gone without a word
+        self._lost: CaviaError | None = None  # our error if another rank vanishes without a message
         self.talk = dist.new_group(backend="gloo", timeout=WITHOUT_END)
         self.data = dist.new_group(backend="nccl", timeout=WITHOUT_END) if device.type == "cuda" else self.talk
 
@@ -77,7 +77,7 @@ class Group(Ranks):
     def copy_from_first(self, values: Iterable[Tensor]) -> None:
         with self._hearing(), torch.no_grad():
             for value in values:
-                dense = value.contiguous()  # channels of pictures may be last in memory
+                dense = value.contiguous()  # images may be channels-last in memory
                 dist.broadcast(dense, 0, group=self.talk if value.device.type == "cpu" else self.data)
                 value.copy_(dense)
 
@@ -91,7 +91,7 @@ class Group(Ranks):
 
     @contextmanager
     def _hearing(self) -> Iterator[None]:
-        """An error because another rank is gone is told in its words, if it left any."""
+        """Replace an error caused by another rank's exit by the message which that rank left, if any."""
         try:
             yield
         except RuntimeError as error:
@@ -100,7 +100,7 @@ class Group(Ranks):
     def _loss(self) -> BaseException:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            with suppress(RuntimeError):  # the store may be gone with the rank
+            with suppress(RuntimeError):  # the store may have gone with the rank
                 store = _store()
                 if store.check([self.name]):
                     rank, kind, text = json.loads(store.get(self.name))
@@ -112,7 +112,7 @@ class Group(Ranks):
         return self._lost
 
     def tell(self, error: BaseException) -> None:
-        """Leave word for the others of why we go; the first word stays. That another is gone, they find themselves."""
+        """Tell the other ranks why this one fails; the first message stays. A lost rank they notice themselves."""
         if error is self._lost:
             return
         kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
@@ -121,14 +121,14 @@ class Group(Ranks):
             _store().compare_set(self.name, "", json.dumps([self.number, kind, text]))
 
     def is_chosen(self) -> bool:
-        """Whether this rank is the first to ask; all are if there is nobody to ask."""
+        """Whether this rank is the first to ask; true for every rank if the store is gone."""
         try:
             return bool(_store().compare_set(f"{self.name}/said", "", str(self.number)) == str(self.number).encode())
         except RuntimeError:
             return True
 
     def close(self) -> None:
-        """Close the connections, which those who wait for us notice."""
+        """Close the connections; ranks that wait for this one notice."""
         for group in {self.talk, self.data}:
             with suppress(RuntimeError):
                 dist.destroy_process_group(group)
@@ -136,7 +136,7 @@ class Group(Ranks):
 
 @contextmanager
 def group(device: torch.device) -> Iterator[Group]:
-    """All ranks, for one run. One that fails inside ends the run for all of them."""
+    """All ranks, for one run. A rank that fails inside ends the run for all."""
     if not dist.is_initialized():
         _find_each_other(device)
     global _runs
@@ -154,7 +154,7 @@ def group(device: torch.device) -> Iterator[Group]:
 
 
 def _shown_by_one(error: BaseException, ranks: Group) -> None:
-    """If nobody catches the error, one of the ranks shows it; one that is ours is a line, not a traceback."""
+    """If the error goes uncaught, only one rank prints it; a `CaviaError` as one line, without a traceback."""
     shows, default = ranks.is_chosen(), sys.excepthook
 
     def show(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
@@ -168,7 +168,7 @@ def _shown_by_one(error: BaseException, ranks: Group) -> None:
     sys.excepthook = show
 
 
-_runs = 0  # of this process; the ranks count alike
+_runs = 0  # of this process; equal on all ranks
 
 
 def _find_each_other(device: torch.device) -> None:

@@ -15,7 +15,7 @@ class InnerLoss:
 
     by_log_std:    its gradient by log_std, [A]
     by_first_bias: its gradient by the bias of the first layer, [o]
-    keeps_moments: whether `hessian` takes its share of the first two layers from sums over the points that are kept
+    keeps_moments: whether `hessian` computes the cross terms of the first two layers from stored sums over the points
     """
 
     keeps_moments = False
@@ -30,7 +30,7 @@ class InnerLoss:
         self.by_first_bias = self.network.by_sums[0].sum(1)
 
     def gradient(self) -> tuple[Layers, Tensor | None]:
-        """By the layers and log_std."""
+        """With respect to the layers and log_std."""
         return self.network.gradient(self.network.by_sums), self.by_log_std
 
     def hessian(self, change: Layers, log_std: Tensor | None) -> tuple[Layers, Tensor | None]:
@@ -42,7 +42,7 @@ class InnerLoss:
         return by_layers, by_log_std
 
     def _add_moments(self, by_layers: Layers, change: Layers) -> None:
-        """What the change of either of the first two layers' weights does to the gradient by the other's."""
+        """Add how a change of either of the first two layers' weights changes the gradient by the other's."""
         (weight, bias), (second, _), moments = change[0], change[1], self.network.moments
         first = torch.cat([weight, bias.unsqueeze(1)], 1)  # [i, inputs + 1]
         by_layers[1][0].add_((moments * first.unsqueeze(2)).sum(1).T)
@@ -53,7 +53,7 @@ class InnerLoss:
     def hessian_by_shift(self, shift: Tensor) -> tuple[Layers, Tensor | None]:
         """How the gradient changes with the first layer's bias alone, by shift [o]."""
         by_layers, by_log_std = self.network.hessian(self.curvature, shift, None, second_from=2)
-        if len(by_layers) > 1:  # the inputs of the second layer change by the same for all points, but for the gates
+        if len(by_layers) > 1:  # the second layer's inputs change equally for all points, except for the gates
             by_layers[1][0].add_((self.network.open_gates * shift.unsqueeze(1)).T)
         return by_layers, by_log_std
 

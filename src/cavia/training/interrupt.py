@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether somebody has asked the run to stop."""
+    """Whether the run was asked to stop."""
 
     made = False
     at = 0.0  # by time.monotonic()
@@ -17,12 +17,12 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(deaf_for: float = 0.0) -> Iterator[StopRequest]:
-    """Collect requests to stop; a second one interrupts at once. Other threads than the main one get none.
+    """Collect requests to stop; a second one interrupts at once. Only the main thread receives them.
 
-    deaf_for: so many seconds after the first, another is taken for the same one, heard twice.
+    deaf_for: seconds after the first request during which another one counts as the same, received twice.
 
-    A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored; so does one that
-    was not set up from Python, since nobody could put it back.
+    A signal that is ignored, as Ctrl-C is in a job started with `&` in a script, stays ignored; so does one whose
+    handler was not set from Python, because it could not be restored.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -13,9 +13,9 @@ from cavia.learners.losses import point_weights
 
 
 class Jacobian(ABC):
-    """The derivative J of the predictions for the query steps, through the inner steps, at the parameters as they are.
+    """The derivative J of the predictions for the query steps, through the inner steps, at the current parameters.
 
-    products: how many pairs of `push` and `pull` will be asked for, to know what pays to be kept
+    products: how many pairs of `push` and `pull` will follow; decides what is worth storing
     """
 
     prediction: Tensor  # [T, N, D]
@@ -29,7 +29,7 @@ class Jacobian(ABC):
 
     @abstractmethod
     def pull(self, weights: Tensor) -> Tensor:
-        """Jᵀ·weights: the gradient of the predictions' sum with these weights, [T, N, D] → [P]."""
+        """Jᵀ·weights: the gradient of the weighted sum of the predictions, [T, N, D] → [P]."""
 
     def fisher(self, vector: Tensor) -> Tensor:
         """H·vector, [P] → [P]: H is the Hessian of the KL divergence, a mean over a task's steps, summed over tasks.

@@ -1,4 +1,4 @@
-"""Which kernel a run computes with: it is part of what makes a run the same to the bit."""
+"""Which kernel a run uses: a run is only reproducible to the bit with the same kernel."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ from cavia.training.checkpoint import RunFolder
 def recorded_kernel(
     has_kernel: bool, there: Mapping[str, Any] | None, folder: RunFolder | None
 ) -> Iterator[dict[str, str]]:
-    """Use the kernel of the resumed run, or else the best one; gives its entry for config.json.
+    """Use the kernel of the resumed run, or else the fastest one; returns its entry for config.json.
 
-    has_kernel: whether one was written for what the run computes.
-    there:      the run's config.json; None: it begins.
+    has_kernel: whether a kernel exists for what the run computes.
+    there:      the run's config.json; None: a new run.
 
-    A run folder without the entry has none, or is older than kernels: it resumes without.
+    A run folder without the entry used no kernel, or predates kernels: it resumes without.
     """
     if not has_kernel:
         yield {}

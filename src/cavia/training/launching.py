@@ -1,4 +1,4 @@
-"""Where the ranks of a run on one machine meet, for those who start them without torchrun."""
+"""A rendezvous for the ranks of a run on one machine, for starting them without torchrun."""
 
 import sys
 from typing import Any
@@ -7,10 +7,10 @@ LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 class MeetingPoint:
-    """A place on this machine where `count` processes find each other, as long as this object lives.
+    """A rendezvous on this machine for `count` processes, as long as this object lives.
 
-    It is in the process that starts them, so it outlives each of them, and what a rank said before it ended is there
-    for the others to read.
+    It lives in the process that starts them, so it outlives them all, and the others can still read what a rank
+    reported before it ended.
     """
 
     def __init__(self, count: int):
@@ -20,7 +20,7 @@ class MeetingPoint:
         self._store: Any = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def environment(self, rank: int) -> dict[str, str]:
-        """The environment variables by which a process is that rank, as torchrun sets them."""
+        """The environment variables that make a process this rank, as torchrun sets them."""
         where = {"GLOO_SOCKET_IFNAME": LOOPBACK[sys.platform]} if sys.platform in LOOPBACK else {}
         return {
             "RANK": str(rank),

@@ -14,13 +14,13 @@ Layers: TypeAlias = list[tuple[Tensor, Tensor]]  # weight [o, i] and bias [o] of
 
 
 class Pass:
-    """A network at its weights and points x [i, N], with what its derivatives need.
+    """A forward pass of a network on points x [i, N], with what its derivatives need.
 
-    A column is a point: with such long rows, a matrix library is fastest.
+    Points are columns: matrix libraries are fastest with long rows.
 
-    fused:   products with a Hessian by our own kernel, which wants whole tiles of points
+    fused:   compute Hessian products with our own kernel, which needs whole tiles of points
     inputs:  [i, N] of each layer
-    output:  [o, N] of the last
+    output:  [o, N] of the last layer
     by_sums: the gradient of a loss by every layer's sums [o, N], if there is one
     """
 
@@ -32,7 +32,7 @@ class Pass:
         weight, bias = self.layers[-1]
         self.output = (weight @ self.inputs[-1]).add_(bias.unsqueeze(1))
         self.by_sums: list[Tensor] = []
-        self._kept: dict[int, Tensor] = {}  # by_sums as the kernel wants them
+        self._kept: dict[int, Tensor] = {}  # by_sums in the kernel's layout
 
     def backward(self, at_output: Tensor) -> list[Tensor]:
         """The gradient by every layer's sums [o, N] from the gradient by the output."""
@@ -54,8 +54,8 @@ class Pass:
 
         curvature:   the function's Hessian
         change:      of the weights, or of the first layer's bias alone, [o]
-        second_from: what the change of a layer's weights or inputs does to the gradient by the other of the two counts
-                     from that layer on; for layers before it, `by_sums` is not looked at
+        second_from: first layer whose cross terms between weights and inputs count; layers before it do not need
+                     `by_sums`
         """
         if self.fused:
             gradients, biases, by_log_std = self._fused(curvature, change, log_std, second_from, True)
@@ -70,14 +70,14 @@ class Pass:
     def first_bias_hessian(
         self, curvature: Curvature, change: Layers, log_std: Tensor | None, second_from: int
     ) -> Tensor:
-        """The part of `hessian` that is the change of the gradient by the first layer's bias, [o]."""
+        """The part of `hessian` for the first layer's bias, [o]."""
         if self.fused:
             return self._fused(curvature, change, log_std, second_from, False)[1][0]
         by_output, _ = curvature((self._forward(change)[1], log_std))
         return self._backward(by_output, change, second_from)[0].sum(1)
 
     def _forward(self, change: Layers | Tensor) -> tuple[list[Tensor], Tensor]:
-        """How the inputs of every layer change (the first's do not), and the output [o, N]."""
+        """How the inputs of every layer (except the first) and the output [o, N] change."""
         x, inputs = self.inputs[0], [self.inputs[0]]
         if isinstance(change, Tensor):
             sums = change.unsqueeze(1).expand(-1, x.shape[1])
@@ -102,7 +102,7 @@ class Pass:
         return by_sums
 
     def _gated(self, values: Tensor, number: int) -> Tensor:
-        """values [i, N], in place if they are no view, but 0 where the ReLU before that layer is."""
+        """values [i, N], set to 0 where the ReLU before that layer is 0; in place if they are no view."""
         inputs = self.inputs[number]
         if values.is_contiguous():
             return torch.ops.aten.threshold_backward.grad_input(values, inputs, 0, grad_input=values)
@@ -111,7 +111,7 @@ class Pass:
     def _fused(
         self, curvature: Curvature, change: Layers | Tensor, log_std: Tensor | None, second_from: int, wanted: bool
     ) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
-        """How the gradients by weights, if they are wanted, by biases and by log_std change."""
+        """How the gradients by weights (if asked for), by biases and by log_std change."""
         nothing: list[Tensor | None] = [None] * len(self.layers)
         numbers = range(second_from, len(self.layers))
         parts: dict[str, Parts] = {
@@ -135,8 +135,8 @@ class Pass:
             self._kept[number] = turned(self.by_sums[number])
         return self._kept[number]
 
-    # The gradient by the second layer's sums, summed over points where a ReLU before it is open, is all that is needed
-    # wherever a change of the first layer's sums is the same for all points, or linear in few inputs.
+    # Where the first layer's sums change equally for all points, or linearly in few inputs, it is enough to know the
+    # gradient by the second layer's sums, summed over the points at which the ReLU before it is open.
 
     @cached_property
     def open_gates(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""What an outer algorithm is: settings, and the step that they make for a learner."""
+"""The contract of an outer algorithm: settings, and the step that they build for a learner."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from cavia.learners.base import Learner
 from cavia.tasks.batch import TaskBatch
 from cavia.training.ranks import Ranks
 
-Metrics: TypeAlias = dict[str, float]  # by name, as metrics.jsonl has them
+Metrics: TypeAlias = dict[str, float]  # by name, as in metrics.jsonl
 
 
 class Moment(NamedTuple):
@@ -24,17 +24,17 @@ class Moment(NamedTuple):
 
 
 class Length(NamedTuple):
-    """How long a run may get."""
+    """The limits of a run's length."""
 
     iterations: int
     minutes: float | None
 
 
 class Block(Protocol):
-    """Some batches that were drawn together.
+    """Batches that were drawn together.
 
     count:   how many
-    metrics: what is known of them before any step
+    metrics: known before any step
     """
 
     @property
@@ -48,7 +48,7 @@ class Block(Protocol):
         ...
 
     def fault(self, number: int) -> str | None:
-        """Which number of that batch is not finite, in words; None: all are, so the data are not to blame."""
+        """Describes a number of that batch that is not finite; None: all are finite, so the data are not at fault."""
         ...
 
 
@@ -57,30 +57,30 @@ class OuterStep(ABC):
 
     @property
     def loops(self) -> bool:
-        """Whether many steps in one call of `take` cost less than one by one."""
+        """Whether many steps in one call of `take` are faster than one by one."""
         return False
 
     @abstractmethod
     def __call__(self, batch: Any) -> Metrics:
-        """Take one step on a batch of tasks; what it did. A "loss" among it must be finite, or the run ends."""
+        """Take one step on a batch of tasks; returns metrics. A "loss" among them must be finite, or the run ends."""
 
     def take(self, block: Block, start: int, moments: Sequence[Moment]) -> list[Metrics]:
-        """A step on each batch of the block from `start` on, one for each moment."""
+        """Take one step per moment, on the batches of the block from `start` on."""
         return [self(block[number]) for number, _ in enumerate(moments, start)]
 
     def spread(self, ranks: Ranks) -> bool:
-        """Take the steps together with other ranks, each on its share of a batch, if they can be taken so.
+        """Share the steps with other ranks, each on its part of a batch; returns whether that is possible.
 
-        If not, every rank takes them on the whole batch, which is right, but no faster.
+        If not, every rank takes them on the whole batch, which is correct but no faster.
         """
         return False
 
     def now(self) -> Metrics:
-        """What a line of metrics holds in addition to the means over its steps."""
+        """What a line of metrics holds besides the means over its steps."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on in addition to the learner, by name, for a checkpoint."""
+        """What the next step depends on besides the learner, by name, for a checkpoint."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027  # a step without a state needs none
@@ -92,7 +92,7 @@ class Outer(Built, ABC):
 
     takes:    the class of batches that its steps take: `TaskBatch`, or `MetaBatch` of episodes.
     chunk:    tasks at a time, if the algorithm can bound its memory this way; validation does the same.
-    cooldown: last share of the run, in which steps shrink; a run that is made longer resumes from before it.
+    cooldown: final share of the run, in which steps shrink; an extended run resumes from before it.
     updates:  how a policy's inner updates are made, if steps take episodes.
     """
 
@@ -109,16 +109,16 @@ class Outer(Built, ABC):
         """Raise if the settings do not suit the learner."""
 
     def has_kernel(self, learner: Learner) -> bool:
-        """Whether its steps on this learner can compute with our kernels; config.json then says which they did."""
+        """Whether its steps on this learner can use our kernels; config.json then records which was used."""
         return False
 
     def as_config(self) -> dict[str, Any]:
-        """What config.json says: a run folder is tied to it. `updates` are told by the source of the episodes."""
+        """The entries of config.json, which tie a run folder to them. The source of the episodes records `updates`."""
         settings: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # subclasses are dataclasses
         settings.pop("updates", None)
         return {"outer": type(self).__name__, "outer_settings": settings}
 
 
 def outer_of(config: Mapping[str, Any]) -> str:
-    """The name of a run's outer algorithm by its config.json, which earlier versions did not say."""
+    """The name of a run's outer algorithm by its config.json; earlier versions did not record it."""
     return config.get("outer", "TRPO" if "trust_region" in config else "Adam")

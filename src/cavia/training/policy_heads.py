@@ -1,6 +1,6 @@
-"""What a policy does with the output of its network, in closed form, for the steps of one task.
+"""From the output of a policy's network to its predictions, in closed form, for the steps of one task.
 
-Outputs are [A, N], with a column for each step; a policy may have a log_std [A] besides.
+Outputs are [A, N], with a column per step; a policy may also have a log_std [A].
 """
 
 import math
@@ -22,7 +22,7 @@ class Curvature(ABC):
 
     @abstractmethod
     def __call__(self, change: Both) -> Both:
-        """How the gradient changes with output and log_std; None: it stays."""
+        """How the gradient changes with output and log_std; None: not at all."""
 
     @abstractmethod
     def for_kernel(self, log_std: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, bool]:

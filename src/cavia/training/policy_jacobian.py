@@ -1,7 +1,7 @@
 """The derivatives of adapted policies in closed form, through the inner steps, a task at a time.
 
-A graph of autograd computes all that any derivative might need, gradients of gradients included; here each product is
-written out, and what it does not need is not computed. A task's activations fit the cache, so tasks take turns.
+Autograd's graph computes everything that any derivative might need, including gradients of gradients. Here each product
+is written out and computes only what it needs. Tasks take turns, because one task's activations fit the cache.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ class Weights(NamedTuple):
 
 
 class Layout:
-    """How the parameters of a learner lie in one vector [P]."""
+    """How a learner's parameters are laid out in one vector [P]."""
 
     def __init__(self, learner: GradientLearner):
         policy = policy_of(learner)
@@ -52,7 +52,7 @@ class Layout:
         self.start = learner.initial_context.detach()
 
     def own(self) -> Weights:
-        """The parameters as they are."""
+        """The current parameters."""
         return self._weights(self.named, self.start)
 
     def change(self, vector: Tensor) -> Weights:
@@ -113,7 +113,7 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, products: int) -> None:
-        """Keep what pays off for this many pairs of push and pull."""
+        """Store what is worth storing for this many pairs of push and pull."""
 
     @abstractmethod
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
@@ -144,7 +144,7 @@ class MovingWeights(Task):
     def prepare(self, products: int) -> None:
         inputs = self.own.layers[0][0].shape[1]
         for loss in self.losses:
-            # To keep them costs a product of matrices for each input and spares four in each pair, but more memory.
+            # Storing them costs one matrix product per input and memory, and saves four products per pair.
             loss.keeps_moments = inputs < 2 * products
 
     def _push_adapted(self, vector: Tensor, change: Weights) -> tuple[Layers, Tensor | None]:
@@ -162,7 +162,7 @@ class MovingWeights(Task):
 class MovingContext(Task):
     """CAVIA: φᵢ = φ₀ − α ∇φ L(φ₀), where φ adds to the first layer's bias."""
 
-    slopes: Tensor | None = None  # [C, P], the derivative of φᵢ, if it was kept
+    slopes: Tensor | None = None  # [C, P], the derivative of φᵢ, if stored
 
     def _adapt(self, support: Sequence[Points], first_order: bool) -> tuple[Layers, Tensor | None]:
         context, self.steps = self.own.start, []
@@ -186,7 +186,7 @@ class MovingContext(Task):
         return [(weight, bias + self.own.columns @ context), *rest]
 
     def _layers_change(self, change: Weights, context: Tensor, of_context: Tensor) -> Layers:
-        """How the layers change under a context [C] that changes, too."""
+        """How the layers change if the context [C] changes, too."""
         (weight, bias), *rest = change.layers
         return [(weight, bias + change.columns @ context + self.own.columns @ of_context), *rest]
 
@@ -240,7 +240,7 @@ class PolicyJacobian(Jacobian):
 
     @staticmethod
     def applies_to(learner: Learner) -> bool:
-        """Whether learner and policy are those that are written out here."""
+        """Whether this module covers the learner and its policy."""
         policy = learner.model
         return (
             type(learner) in (CAVIA, MAML, EMAML)

@@ -22,7 +22,7 @@ class PPO(Outer):
 
     lr:      outer learning rate of each epoch
     epochs:  maximum number of Adam steps on one batch of episodes
-    clip:    the ratio of an action's probabilities, after and before, counts only within 1 ± clip
+    clip:    clip the ratio of an action's probabilities, after to before, to 1 ± clip
     max_kl:  no epoch starts at a mean KL divergence above this
     chunk:   tasks at a time: less memory, and faster where a chunk fits the cache; the step is the same
     updates: how the inner updates are made

@@ -1,4 +1,4 @@
-"""How a run shows where it stands: a bar in a terminal, plain lines elsewhere, or a function of the caller's."""
+"""Progress of a run: a bar in a terminal, plain lines elsewhere, or the caller's function."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ from cavia.errors import call_of_user
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands."""
+    """The progress of a run."""
 
     iteration: int
     iterations: int
@@ -34,8 +34,8 @@ class Progress:
 class Clock:
     """The time that a run has taken, over all its sessions, and how often to show it.
 
-    On a processor, the time that its cores worked for us, added up: neither what else runs on the machine nor how many
-    cores a run is given changes how much work so many minutes are. Elsewhere (`waits`), wall-clock time.
+    On a CPU, the CPU time of all cores: neither the machine's load nor the number of cores changes how much work fits
+    into a minute. Elsewhere (`waits`), wall-clock time.
     """
 
     def __init__(self, seconds: float, waits: bool = False, between: float = 0.2):
@@ -59,7 +59,7 @@ class Clock:
     def progress(
         self, iteration: int, iterations: int, metrics: Mapping[str, float], score: float | None, share: float
     ) -> Progress:
-        """Where the run stands, with the speed by the clock on the wall since this session's first step."""
+        """The run's progress, with the wall-clock speed since this session's first step."""
         now = time.perf_counter()
         if self._first is None:
             self._first = (iteration, share, now)

@@ -1,7 +1,7 @@
-"""The processes ("ranks") that train one run together, as one of them sees it.
+"""The processes ("ranks") that train one run together, as seen by one of them.
 
-A process alone has no others to ask, so all of this costs it nothing and imports nothing. With others, each takes a
-share of every batch of tasks, sums are over all of them, and the first one decides, validates and writes.
+For a single process all of this is free and imports nothing. With several, each takes a share of every batch of tasks,
+sums run over all ranks, and the first rank decides, validates and writes.
 """
 
 import os
@@ -36,40 +36,40 @@ class Ranks:
         return self.number == 0
 
     def share(self, tasks: int) -> Share:
-        """Our part of a batch of this many tasks; no two shares differ by more than one task."""
+        """This rank's part of a batch of this many tasks; no two shares differ by more than one task."""
         if tasks < self.count:
             raise CaviaError(f"tasks_per_batch must be at least the number of ranks, {self.count}, got {tasks}")
         bounds = [tasks * number // self.count for number in (self.number, self.number + 1)]
         return Share(bounds[0], bounds[1], tasks, self.largest)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, in place: equal on all of them, to the bit."""
+        """The sum over all ranks, in place: equal on all ranks, to the bit."""
         return values
 
     def mean(self, means: Tensor, tasks: int) -> Tensor:
-        """Means [N] over `tasks` tasks of ours → over the tasks of all ranks; one sum, equal on all of them."""
+        """Means [N] over this rank's `tasks` tasks → over the tasks of all ranks; one sum, equal on all ranks."""
         return means
 
     def largest(self, value: int) -> int:
-        """The largest that a rank has."""
+        """The largest value of any rank."""
         return value
 
     def from_first(self, find: Callable[[], T]) -> T:
-        """What the first rank finds, a value that JSON can hold; the others do not look."""
+        """What `find` returns on the first rank, as a JSON value; the others do not call it."""
         return find()
 
     def packed_from_first(self, find: Callable[[], Packed | None]) -> Packed | None:
-        """Tensors by their names and a description, as the first rank finds them; the others do not look."""
+        """Named tensors and a description, as `find` returns them on the first rank; the others do not call it."""
         return find()
 
     def copy_from_first(self, values: Iterable[Tensor]) -> None:
-        """Overwrite tensors by those of the first rank."""
+        """Overwrite tensors with those of the first rank."""
 
     def wait(self) -> None:
-        """Go on when all are here."""
+        """Wait until all ranks are here."""
 
     def require_same(self, config: Callable[[], Mapping[str, Any]]) -> None:
-        """Raise unless all ranks were given the same configuration, which is asked for only if there are others."""
+        """Raise unless all ranks have the same configuration; `config` is called only if there are several."""
 
 
 ALONE = Ranks()
@@ -77,7 +77,7 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """The ranks of a run on this device: those that torchrun, or `cavia run --ranks`, has started with this process."""
+    """The ranks of a run on this device: those that torchrun or `cavia run --ranks` started with this process."""
     if not _has_others():
         yield ALONE
         return
@@ -97,7 +97,7 @@ def _has_others() -> bool:
 
 
 def _number(name: str, least: int) -> int:
-    """An environment variable that is a whole number."""
+    """The environment variable as a whole number."""
     text = os.environ.get(name, "")
     if not text.isdecimal():
         raise CaviaError(f"the environment variable {name} must be a whole number, got {shown(text)}; torchrun sets it")

@@ -25,8 +25,8 @@ from cavia.training.outer import Metrics, Moment, OuterStep
 from cavia.training.progress import Clock, Show
 from cavia.training.ranks import ALONE, Ranks
 
-CHECKPOINT_AFTER = 150.0  # seconds: what a crash costs at most, and the validation after it
-MOMENT = 0.05  # seconds in which nobody misses Ctrl-C: no more steps than fit are taken at once
+CHECKPOINT_AFTER = 150.0  # seconds: the most that a crash costs, besides the validation after it
+MOMENT = 0.05  # seconds: a delay of Ctrl-C that nobody notices; steps in one call must fit into it
 ADVICE = "try a smaller inner_lr or lr"
 
 
@@ -45,10 +45,10 @@ class FitResult:
 class Run:
     """The state of one call of `fit`.
 
-    seconds:  after which the run ends, by its clock.
-    cooldown: last share of the run, which a longer run does not resume from.
-    random:   PyTorch's own random numbers for this run.
-    ranks:    that train it together; only the first has a folder, and validates.
+    seconds:  the run ends after this time, by its clock.
+    cooldown: final share of the run, from which a longer run does not resume.
+    random:   this run's state of PyTorch's global generator.
+    ranks:    the processes that train it together; only the first validates and has a folder.
     """
 
     at_once: int = 1  # steps in a call
@@ -70,17 +70,17 @@ class Run:
         self.folder, self.state = folder, TrainingState()
         self._saved = time.monotonic()
         self.random, self.ranks = random or OwnRandomNumbers(0), ranks
-        # Runs that draw nothing from PyTorch's generator need not wait for each other.
+        # Runs that draw nothing from PyTorch's global generator need not wait for each other.
         self._draws = may_draw(learner) or callable(learner.loss) or feed.may_draw
         self._turn: Callable[[], AbstractContextManager[None]] = self.random.turn if self._draws else nullcontext
 
     @property
     def share(self) -> float:
-        """How much of the run is done, of its iterations or of its time; at 1 it ends."""
+        """The finished share of the run, by iterations or by time; at 1 it ends."""
         return max(self.state.iteration / self.iterations, self.state.seconds / self.seconds)
 
     def loop(self, show: Show, log: Callable[[Metrics], None], stop: StopRequest) -> None:
-        """All iterations that are left."""
+        """Run the remaining iterations."""
         state, feed = self.state, self.feed
         clock = Clock(state.seconds, waits=feed.waits)
         agreed = Agreement(self.ranks, clock, state.seconds, feed, stop)
@@ -109,7 +109,7 @@ class Run:
                 raise Interrupted(self._stopped())
 
     def _steps(self) -> Metrics:
-        """Take the next steps, as many as fit into a moment, up to the next line of metrics; what the last one did."""
+        """Take as many steps as fit into `MOMENT`, up to the next line of metrics; returns the last one's metrics."""
         state, feed = self.state, self.feed
         block, first = feed.following()
         left = min(feed.line_every - state.iteration % feed.line_every, self.iterations - state.iteration)
@@ -134,14 +134,14 @@ class Run:
         return block.metrics | taken[-1]
 
     def _add(self, metrics: Metrics) -> None:
-        """Count a step's metrics into the means of the interval."""
+        """Add a step's metrics to the interval's sums."""
         sums = self.state.interval
         for name, value in metrics.items():
             sums[name] = sums.get(name, 0.0) + value
         self.state.interval_count += 1
 
     def _line(self) -> Metrics:
-        """The means over the interval, which ends here."""
+        """End the interval: the means over it."""
         state = self.state
         if not all(value.isfinite().all() for value in self.learner.state_dict().values()):
             raise Diverged(f"{self._who()}: a weight is not finite at iteration {state.iteration}; {ADVICE}")
@@ -168,13 +168,13 @@ class Run:
         return {**scored.metrics, "validation": score}
 
     def _draw_as_first(self) -> None:
-        """Go on from the first rank's random numbers, after it alone has drawn some."""
+        """Take over the first rank's generator state, after it alone has drawn numbers."""
         if self._draws:
             self.ranks.copy_from_first([self.random.state["cpu"]])
 
     @contextmanager
     def _own_numbers(self) -> Iterator[None]:
-        """Inside, each rank that has a share of the tasks draws other numbers, which depend on nothing else."""
+        """Inside, each rank that has a share of the tasks draws its own random numbers, by seed, rank and iteration."""
         if self.feed.share is None or not self._draws:
             yield
             return
@@ -184,7 +184,7 @@ class Run:
             yield
 
     def checkpoint(self) -> None:
-        """Write all that a resumed run needs, if there is a folder."""
+        """Write everything a resumed run needs, if there is a folder."""
         if self.folder is None:
             return
         generator, self.state.drawn = self.feed.state()
@@ -198,7 +198,7 @@ class Run:
         self._saved = time.monotonic()
 
     def resume(self) -> None:
-        """Go on from the checkpoint in the run folder, if there is one."""
+        """Resume from the checkpoint in the run folder, if there is one."""
         packed = self.ranks.packed_from_first(lambda: self.folder.packed() if self.folder else None)
         if packed is not None:
             where = self.folder.checkpoint if self.folder else Path("the checkpoint")
@@ -207,7 +207,7 @@ class Run:
                 self._restore(groups, where)
             except CaviaError:
                 raise
-            except Exception as error:  # of an outer step or an environment, which may be anybody's
+            except Exception as error:  # from an outer step or an environment, which may be user code
                 why = str(error).strip().splitlines()
                 problem = why[-1].strip() if why else type(error).__name__
                 raise CaviaError(f"{where} does not fit this learner: {problem}") from error
@@ -217,7 +217,7 @@ class Run:
             self.folder.forget_metrics_after(self.state.iteration)
 
     def _restore(self, groups: dict[str, dict[str, Tensor]], where: Path) -> None:
-        """Put everything where it was when the checkpoint was written, if all of it fits."""
+        """Restore everything from the checkpoint, after checking that it fits."""
         state = self.state
         for weights in (groups.get("learner", {}), *([state.best] if state.best else [])):
             check_fits(self.learner, weights, where, exact=True)
@@ -239,7 +239,7 @@ class Run:
             self.feed.load_state(groups["generator"]["state"], state.drawn)
 
     def finish(self) -> FitResult:
-        """Put the best model into the learner, and into the run folder."""
+        """Load the best model into the learner and write it to the run folder."""
         state = self.state
         if state.best:
             self.learner.load_state_dict(state.best)
@@ -250,23 +250,23 @@ class Run:
         return FitResult(state.iteration, state.loss, *best, state.seconds)
 
     def _keep_before_cooldown(self) -> None:
-        """Keep a checkpoint of the moment at which steps begin to shrink."""
+        """Keep a checkpoint from the start of the cooldown."""
         if not self.folder or not self.cooldown or self.folder.before_cooldown.exists():
             return
-        if 0.98 < (1 - self.share) / self.cooldown <= 1:  # has just begun: time is met by chance only
+        if 0.98 < (1 - self.share) / self.cooldown <= 1:  # has just begun; a run by time rarely hits the exact moment
             self.checkpoint()
             self.folder.keep_before_cooldown()
 
     def _stopped(self) -> str:
-        """Write a checkpoint, and say where the run was stopped."""
+        """Write a checkpoint; returns a message that says where the run stopped."""
         self.checkpoint()
-        self.ranks.wait()  # for the checkpoint: whoever starts ranks ends all when one has ended
+        self.ranks.wait()  # for the checkpoint: launchers end all ranks when one has ended
         can_go_on = self.ranks.from_first(lambda: self.folder is not None)
         where = "run the same again to resume" if can_go_on else "without a run_dir it cannot resume"
         return f"stopped at iteration {self.state.iteration} of {self.iterations}; {where}"
 
     def _who(self) -> str:
-        """The learner as messages name it."""
+        """The learner's name in messages."""
         rate = getattr(self.learner, "inner_lr", None)
         return type(self.learner).__name__ + ("" if rate is None else f" with inner_lr {rate:g}")
 
@@ -282,7 +282,7 @@ def training(learner: Learner) -> Iterator[None]:
 
 
 def claim(folder: RunFolder, config: dict[str, Any]) -> None:
-    """Make the folder this run's. A run that is made longer goes back to before its cooldown."""
+    """Claim the folder for this run. An extended run goes back to before its cooldown."""
     begun = folder.recorded()
     if begun is not None and begun.get("iterations", config["iterations"]) < config["iterations"]:
         folder.go_back_before_cooldown()

@@ -1,4 +1,4 @@
-"""Several meta-steps in a call: a compiled loop over batches that were drawn together."""
+"""Several meta-steps per call: a compiled loop over batches that were drawn together."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,27 +14,27 @@ from cavia.training.step import BETA1, BETA2, MetaStep
 
 
 class Steps:
-    """The steps of a run, on some batches of a block in each call.
+    """The steps of a run, on several batches of a block per call.
 
     may_fail: if the step cannot be compiled, warn why, and continue uncompiled.
     """
 
     def __init__(self, step: MetaStep, may_fail: bool = False):
         self.step, self.may_fail = step, may_fail
-        # On a GPU a loop would wait for the end of each step, to see whether to go on.
+        # On a GPU a loop would synchronise after each step to check its condition.
         on_cpu = step.first_moment.device.type == "cpu"
-        goes_on = step.observer is None and step.counter is None  # nothing is done between steps
+        goes_on = step.observer is None and step.counter is None  # nothing happens between steps
         self.loops = step.compiled and on_cpu and step.chunk is None and goes_on
         self._loops: dict[int, Loop] = {}  # by the number of batches in a block
 
     def __call__(self, block: TaskBlock, start: int, rates: Sequence[float]) -> Tensor:
-        """A step on each batch from `start` on, one for each of these rates; their losses, [rates]."""
+        """Take one step per learning rate, on the batches from `start` on; returns their losses, [rates]."""
         if self.loops and block.count > 1:
             try:
                 if block.count not in self._loops:
                     self._loops[block.count] = Loop(self.step, block.count)
                 return self._loops[block.count](block.tasks, start, rates)
-            except Exception:  # the steps one by one may compile; if the caller's code was wrong, its error shows there
+            except Exception:  # single steps may still compile; an error in the caller's code shows there
                 self.loops = False
         losses = []
         for number, rate in enumerate(rates, start):
@@ -50,22 +50,22 @@ class Steps:
                 raise
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.step.compile(False)
-            loss = self.step(batch)  # if the caller's own code was wrong, its error shows here as it is
+            loss = self.step(batch)  # an error in the caller's own code is raised here unchanged
             warnings.warn(f"the meta-step could not be compiled and runs uncompiled: {why}", stacklevel=3)
             return loss
 
 
 class Loop:
-    """A compiled graph with a loop inside, which takes a step on each batch of a block.
+    """A compiled graph with a loop inside that takes a step on each batch of a block.
 
-    Python is left once for all of them. All weights are one vector in the loop, and what Adam needs to know of a step's
-    number is computed before it.
+    One call from Python runs them all. The loop holds all weights in one vector; Adam's bias corrections are computed
+    before it.
     """
 
     def __init__(self, step: MetaStep, count: int):
         self.step = step
         self.rates = step.lr.new_zeros(count)
-        self.window = torch.zeros(2, dtype=torch.int64)  # the first batch, and the one behind the last
+        self.window = torch.zeros(2, dtype=torch.int64)  # start and stop of the batches
         self.graph = Compiled(self._steps, self._tensors(), self._holding, loops=True)
 
     def __call__(self, block: TaskBatch, start: int, rates: Sequence[float]) -> Tensor:

@@ -32,11 +32,11 @@ class EpisodeBlock:
         return self.batch
 
     def fault(self, number: int) -> str | None:
-        return None  # episodes that are not finite do not get so far
+        return None  # collecting refuses episodes that are not finite
 
 
 class EpisodeFeed(Feed):
-    """New tasks of an environment, and episodes in them: before each inner step and after the last."""
+    """New tasks of an environment, with episodes before each inner step and after the last."""
 
     gives = MetaBatch
     waits = True  # for simulators on other threads
@@ -70,7 +70,7 @@ class EpisodeFeed(Feed):
             raise CaviaError(f"later_rate is for evaluate: in training all inner updates have one rate, got {rate}")
 
     def as_config(self) -> dict[str, Any]:
-        """Without settings that match earlier versions' behaviour, so that their folders resume."""
+        """Leaves out settings that match earlier versions' behaviour, so that their folders resume."""
         query, scored = self.sizes.query, self.validation.query
         return {
             "environment": describe_source(self.env),
@@ -106,7 +106,7 @@ class EpisodeFeed(Feed):
     def _stages(
         self, tasks: int, query: int, generator: torch.Generator, split: str, share: Share | None = None
     ) -> list[Stage]:
-        """New tasks, or our share of them, before each inner step and after the last."""
+        """New tasks, or this rank's share of them, before each inner step and after the last."""
         drawn = self.env.sample_tasks(tasks, generator, split).to(device_of(self.learner))
         return adapt_in(
             self.learner,

@@ -1,4 +1,4 @@
-"""One outer iteration, written so that the whole of it compiles into one graph."""
+"""One outer iteration, written to compile into a single graph."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,16 +20,16 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual values
 class MetaStep:
     """Gradient of the outer loss, element-wise clamp, Adam; updates the learner's parameters in place.
 
-    A step whose loss or gradient is not finite changes nothing; its loss says so.
+    A step whose loss or gradient is not finite changes nothing and returns a loss that is not finite.
 
-    lr:    outer learning rate β, a tensor that may change between calls.
-    clip:  each element of the meta-gradient is clamped to ±clip; None: not at all.
-    chunk: tasks at a time; the gradient is the same, memory is bounded by a chunk.
-    precision: of the matrix products in the gradient, "float32" or "bf16"; weights and Adam stay as they are.
+    lr:        outer learning rate β, a tensor that may change between calls.
+    clip:      clamp each element of the meta-gradient to ±clip; None: no clamping.
+    chunk:     tasks at a time; bounds memory, leaves the gradient unchanged.
+    precision: of the matrix products in the gradient, "float32" or "bf16"; weights and Adam keep their precision.
 
-    `ranks` are those that take the step together, each on its share of the batch.
+    `ranks` take the step together, each on its share of the batch.
 
-    Adam is written out so that the whole step compiles into one graph, which is what is fast.
+    Adam is written out so that the whole step compiles into one graph, which makes it fast.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class MetaStep:
         self.learner, self.precision = learner, precision
         self.ranks: Ranks = ALONE
         self.observer = learner.model if isinstance(learner.model, NormedModel) else None
-        self.counter: Tensor | None = getattr(learner, "outer_steps", None)  # of learners whose loss changes with it
+        self.counter: Tensor | None = getattr(learner, "outer_steps", None)  # for learners whose loss depends on it
         self.clip, self.chunk = clip, chunk
-        # Detached views of the parameters: the graph below sees plain tensors that it may overwrite.
+        # Detached views of the parameters: plain tensors that the graph may overwrite.
         self.parameters = {name: value.detach() for name, value in learner.named_parameters() if value.requires_grad}
         if not self.parameters:
             raise CaviaError(f"{type(learner).__name__} has no parameters that require a gradient: nothing to train")
@@ -55,13 +55,13 @@ class MetaStep:
         like = next(iter(self.parameters.values()))
         self.lr = like.new_tensor(lr)
         self.count = like.new_zeros(())
-        self.sizes = [value.numel() for value in self.parameters.values()]  # of the parts of one vector [P] of them all
+        self.sizes = [value.numel() for value in self.parameters.values()]  # to split a vector [P] of all parameters
         self.first_moment = torch.cat([torch.zeros_like(value).flatten() for value in self.parameters.values()])
         self.second_moment = torch.zeros_like(self.first_moment)
         self.compile(compiled)
 
     def compile(self, compiled: bool) -> None:
-        """Run as compiled graphs from now on, or not."""
+        """Switch compilation of the step on or off."""
         self.compiled = compiled
 
         def wrap(function: Any) -> Any:
@@ -69,16 +69,16 @@ class MetaStep:
 
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
-        self._update: Callable[[Tensor], None] = wrap(self.update)  # of the gradient, NaN where the loss is not finite
+        self._update: Callable[[Tensor], None] = wrap(self.update)  # takes the gradient; NaN: a loss that is not finite
 
     def tensors(self) -> list[Tensor]:
-        """All that a step reads and overwrites, apart from the batch."""
+        """Everything that a step reads and overwrites, except the batch."""
         adam = (self.lr, self.count, self.first_moment, self.second_moment)
         return [*adam, *self.parameters.values(), *self.fixed.values()]
 
     @contextmanager
     def holding(self, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """These in place of `tensors`."""
+        """Use these in place of `tensors` inside."""
         own = self.tensors()
         self._hold(tensors)
         try:
@@ -161,9 +161,9 @@ class MetaStep:
         warm_second: Tensor,
         fine: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What to subtract from θ [P], and the moments [P] after this gradient [P]; if it is not `fine`, none.
+        """The update to subtract from θ [P] and the new moments [P], for this gradient [P]; no change unless `fine`.
 
-        warm_first, warm_second: 1 − β₁ᵗ and 1 − β₂ᵗ at step t, the weight that the gradients so far have in a moment.
+        warm_first, warm_second: Adam's bias corrections 1 − β₁ᵗ and 1 − β₂ᵗ at step t.
         """
         if self.clip is not None:
             gradient = gradient.clamp(-self.clip, self.clip)

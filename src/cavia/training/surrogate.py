@@ -1,6 +1,6 @@
-"""What outer steps on policies share: the surrogate objective through the inner steps, and its gradient (Section 5.3).
+"""Shared by outer steps on policies: the surrogate objective through the inner steps, and its gradient (Section 5.3).
 
-The KL divergence is summed over the numbers of an action and averaged over the steps of each task, then over tasks.
+The KL divergence is summed over an action's components and averaged over each task's steps, then over tasks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,7 @@ from cavia.training.ranks import ALONE, Ranks
 class PolicyStep(OuterStep):
     """An outer step for a learner around a policy.
 
-    closed_form: differentiate our own policies by the formulas that are written out for them, instead of by autograd;
-                 the step is the same up to rounding
+    closed_form: differentiate our own policies in closed form instead of by autograd; equal up to rounding
     """
 
     def __init__(self, learner: Learner, closed_form: bool = True):
@@ -45,7 +44,7 @@ class PolicyStep(OuterStep):
         return list(batch.split(chunk or len(batch)))
 
     def ratio(self, new: Tensor, old: Tensor, points: Points) -> Tensor:
-        """π_new(a | s) / π_old(a | s) of the actions that were taken: predictions [T, N, D] twice → [T, N]."""
+        """π_new(a | s) / π_old(a | s) of the actions taken: predictions [T, N, D] twice → [T, N]."""
         action = points.y[..., :-1]
         return (self.policy.log_prob(new, action) - self.policy.log_prob(old, action)).exp()
 
@@ -68,8 +67,8 @@ class PolicyStep(OuterStep):
 
         What the learner adds to the surrogate (`policy_terms`) is part of both.
 
-        kept:     a list for the Jacobians, to be reused for this many `products`; None: one in memory at a time
-        old:      the predictions of the policies that acted, by default those of the parameters as they are
+        kept: a list to store the Jacobians in, for this many `products`; None: one in memory at a time
+        old:  the predictions of the policies that acted, by default those of the current parameters
         """
         total, loss, predictions = torch.zeros_like(flat(self.parameters)), 0.0, []
         for number, part in enumerate(parts):
@@ -91,7 +90,7 @@ class PolicyStep(OuterStep):
 
     @torch.no_grad()
     def judge(self, parts: Sequence[MetaBatch], old: Sequence[Tensor]) -> tuple[float, float]:
-        """The surrogate (lower is better) and the mean KL divergence of the parameters as they are, over all tasks."""
+        """The surrogate (lower is better) and the mean KL divergence at the current parameters, over all tasks."""
         new = [self.jacobian(self.learner, part).prediction for part in parts]
         loss = sum(
             self.surrogate(one, before, part.query).sum().item()
@@ -116,7 +115,7 @@ class PolicyStep(OuterStep):
         return self._mean_of_all(total / count(parts), parts)
 
     def _mean_of_all(self, mean: float, parts: Sequence[MetaBatch]) -> float:
-        """The mean over the tasks of all ranks, from that over ours."""
+        """The mean over the tasks of all ranks, from this rank's mean."""
         return self.ranks.mean(torch.tensor([mean], dtype=torch.float64), count(parts)).item()
 
 
@@ -126,5 +125,5 @@ def flat(values: Iterable[Tensor]) -> Tensor:
 
 
 def count(parts: Sequence[MetaBatch]) -> int:
-    """The tasks of all parts."""
+    """The number of tasks in all parts."""
     return sum(len(part) for part in parts)

@@ -16,10 +16,10 @@ from cavia.training.outer import Length, Metrics, Outer
 from cavia.training.policy_jacobian import PolicyJacobian
 from cavia.training.surrogate import PolicyStep, flat
 
-AIM = 0.9  # of the limit of the KL divergence: what a corrected step is made for, so that it rarely needs shortening
-CORRECTIONS = 3  # of the length of a step
-NEAR = 0.8  # a correction by less than this factor needs no other
-Product = Callable[[Tensor], Tensor]  # of a symmetric matrix [P, P] with a vector [P]
+AIM = 0.9  # share of max_kl that a corrected step aims for, so that it rarely needs shortening
+CORRECTIONS = 3  # of a step's length, at most
+NEAR = 0.8  # stop correcting once the factor is between this and its inverse
+Product = Callable[[Tensor], Tensor]  # a symmetric matrix [P, P] times a vector [P]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TRPO(Outer):
         return PolicyJacobian.applies_to(learner)
 
     def as_config(self) -> dict[str, Any]:
-        """Without `updates`, which the source of the episodes tells."""
+        """Leaves out `updates`, which the source of the episodes records."""
         return {"outer": "TRPO", "trust_region": {k: v for k, v in asdict(self).items() if k != "updates"}}
 
 
@@ -97,7 +97,7 @@ class TRPOStep(PolicyStep):
             kept = [self.jacobian(self.learner, part, region.cg_iterations) for part in parts]
 
         def damped_fisher(vector: Tensor) -> Tensor:
-            """Products with the Hessian of the mean KL divergence, and a little more."""
+            """The Hessian of the mean KL divergence, plus damping, times a vector."""
             product = sum((jacobian.fisher(vector) for jacobian in kept), torch.zeros_like(vector))
             return self.ranks.mean(product / len(batch), len(batch)) + region.damping * vector
 
@@ -126,7 +126,7 @@ class TRPOStep(PolicyStep):
         return before, 0.0, 0.0
 
     def _corrected(self, parts: Sequence[MetaBatch], old: Sequence[Tensor], start: Tensor, full: Tensor) -> Tensor:
-        """The step [P] with the length at which the KL divergence over all time steps is near its limit."""
+        """Rescale the step [P] so that its KL divergence over all time steps is near the limit."""
         for _ in range(CORRECTIONS):
             self._assign(start - full)
             _, kl = self.judge(parts, old)

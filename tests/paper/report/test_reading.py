@@ -14,7 +14,7 @@ def test_cells_and_files_of_others_are_left_out(tmp_path):
     write(tmp_path / "run" / "cells" / "one", "not even JSON")
     write(tmp_path / "other", {"loss": 0.2})
     write(tmp_path / "list", [1, 2])
-    assert [found["experiment"] for found in read_results([tmp_path])] == ["table1"]
+    assert [read["experiment"] for read in read_results([tmp_path])] == ["table1"]
 
 
 def test_a_folder_inside_cells_can_be_asked_for(tmp_path):

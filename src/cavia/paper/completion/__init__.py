@@ -1,4 +1,4 @@
-"""Table 2 and Figure 5: completion of pictures from some of their pixels (Section 5.1.2)."""
+"""Table 2 and Figure 5: image completion from some of the pixels (Section 5.1.2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the completion experiments show, by the rules of results/claims.md."""
+"""Summaries of the completion experiments, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 
@@ -51,7 +51,7 @@ def table2_summary(settings: Table2Settings, results: list[CellResult]) -> Summa
 
 
 def _cell(group: list[CellResult], method: str, order: str, k: int) -> TableCell | None:
-    """Ours beside the paper's number; the wave basis, which is not in it, beside CAVIA's."""
+    """Our number beside the paper's; the wave basis, which the paper lacks, beside CAVIA's."""
     if not group:
         return None
     is_real = not group[0].probes["data"]["source"].startswith("synthetic")
@@ -91,7 +91,7 @@ def faces_summary(settings: FacesSettings, results: list[CellResult]) -> Summary
     trained = [one for one in results if not one.diverged]
     if not trained:
         return {"claims": [{"claim": "Faces are completed.", "holds": False, "evidence": results[0].diverged}]}
-    first = {(one["method"], one["known"]): one for one in reversed(trained)}  # of several seeds, the first
+    first = {(one["method"], one["known"]): one for one in reversed(trained)}  # the first seed of each
     methods = [m for m in settings.methods if all((m, k) in first for k in settings.shots)]
     known = {one["known"]: one.probes["known"] for one in trained}
     shots = [k for k in settings.shots if k in known]

@@ -1,4 +1,4 @@
-"""What the completion experiments train and measure."""
+"""Training and measurement of the completion experiments."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -21,13 +21,13 @@ from cavia.tasks.batch import seeded_generator
 from cavia.training.adam import PRECISIONS
 
 SIZE, PIXELS = CELEBA.size, CELEBA.size**2
-WAVE_BASIS = "wave basis"  # beyond the paper: a better network at the same number of context parameters
+WAVE_BASIS = "wave basis"  # beyond the paper: a better network with the same number of context parameters
 COMPARED = ("CAVIA", "MAML", "CNP", WAVE_BASIS)
 
 
 @dataclass(frozen=True)
 class CompletionSettings(Settings):
-    """The paper's values, where it gives them. Every number of known pixels has a model of its own."""
+    """The paper's values, where it gives them. Each number of known pixels has its own model."""
 
     known: ClassVar = {"methods": COMPARED, "orders": ORDERS, "init": INITS, "precision": PRECISIONS}
 
@@ -35,7 +35,7 @@ class CompletionSettings(Settings):
     methods: tuple[str, ...] = COMPARED
     shots: tuple[int, ...] = (10, 100, 1000)  # known pixels
     tasks_per_batch: int = 25
-    query: int = PIXELS  # to train on; the wave basis always takes all, which cost it nothing
+    query: int = PIXELS  # pixels to train on; the wave basis always uses all, at no extra cost
     hidden: tuple[int, ...] = (128,) * 5
     context: int = 128
     init: str = "torch"
@@ -45,9 +45,9 @@ class CompletionSettings(Settings):
     lr: float = 1e-3
     waves: int = 24
     wave_hidden: tuple[int, ...] = (256, 256)
-    wave_tasks_per_batch: int = 200  # it starts near the best that it can be, and small batches would lead it away
+    wave_tasks_per_batch: int = 200  # it starts near its optimum, from which small batches would lead it away
     wave_lr: float = 1e-3
-    first_pictures: int = 20_000  # whose principal components the wave basis starts from
+    first_pictures: int = 20_000  # the wave basis starts from their principal components
     cooldown: float = 0.0
     clip: float = 10.0
     every: int = 500
@@ -88,17 +88,17 @@ def learner(settings: CompletionSettings, cell: Cell, family: Completion) -> Lea
 
 
 def _wave_basis(settings: CompletionSettings, family: Completion, seed: int) -> Learner:
-    """The network beyond the paper, as the principal components of training pictures make it."""
+    """The network beyond the paper, initialised from the principal components of training pictures."""
     model = WaveBasis(2, 3, settings.waves, settings.context, settings.wave_hidden)
     whole = family.sample(settings.first_pictures, 1, PIXELS, seeded_generator(seed, "initialise"))
     damping = model.initialise(whole.query_x[0], whole.query_y)
-    for parameter in (model.constant, model.functions):  # no basis is better; training finds how φ bends
+    for parameter in (model.constant, model.functions):  # the basis is optimal; only φ's map is trained
         parameter.requires_grad_(False)
     return GaussNewton(model, "mse", damping)
 
 
 def fit(settings: CompletionSettings, cell: Cell) -> dict[str, Any]:
-    """What training is given beside the settings of the same names."""
+    """Arguments of training that are not named like a setting."""
     known: dict[str, Any] = {"support": cell["known"], "validation_query": PIXELS}
     if cell["method"] != WAVE_BASIS:
         return known
@@ -114,8 +114,8 @@ def fit(settings: CompletionSettings, cell: Cell) -> dict[str, Any]:
 def errors(learner: Learner, family: Completion, settings: Table2Settings, cell: Cell) -> dict[str, Any]:
     """Pixel MSE of whole test pictures."""
     pictures = min(settings.test_pictures, len(family.images.of("test")))
-    found = evaluate(learner, family, pictures, support=cell["known"], query=PIXELS, chunk=settings.chunk)
-    return {"scores": {"mse": found.scores[-1:].tolist()}, "probes": {"data": family.images.settings}}
+    result = evaluate(learner, family, pictures, support=cell["known"], query=PIXELS, chunk=settings.chunk)
+    return {"scores": {"mse": result.scores[-1:].tolist()}, "probes": {"data": family.images.settings}}
 
 
 @torch.no_grad()
@@ -130,7 +130,7 @@ def faces(learner: Learner, family: Completion, settings: FacesSettings, cell: C
 
 
 def cells(settings: CompletionSettings, seeds: int) -> list[Cell]:
-    """One run for each number of known pixels, as the paper's authors have it; faces are of random pixels only."""
+    """One run per number of known pixels, as in the authors' code; faces use random pixels only."""
     orders = settings.orders if isinstance(settings, Table2Settings) else ("random",)
     return [
         Cell({"method": method, "order": order, "known": known, "seed": seed})

@@ -1,4 +1,4 @@
-"""Beyond the paper: dynamical systems, each with parameters of its own."""
+"""Beyond the paper: dynamical systems, each with its own parameters."""
 
 from cavia.paper.dynamics import summary, training
 from cavia.paper.dynamics.training import DynamicsSettings

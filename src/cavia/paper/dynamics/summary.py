@@ -1,4 +1,4 @@
-"""What the experiment with dynamical systems shows, by the rules of results/claims.md."""
+"""Summary of the experiment on dynamical systems, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,8 +25,8 @@ from cavia.paper.statistics import below, difference, grouped, scores, text
 MEASURES = ("in-domain", "adapted")
 UNIT = 1e5
 MOST_MINUTES = 30.0
-AXES = {"Lotka–Volterra": (0, 1, "prey", "predators"), "glycolysis": (0, 5, "S₁", "S₆")}  # states that are drawn
-Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one for each seed
+AXES = {"Lotka–Volterra": (0, 1, "prey", "predators"), "glycolysis": (0, 5, "S₁", "S₆")}  # the two states to draw
+Groups = dict[tuple[str, str], list[CellResult]]  # (systems, method) → one per seed
 
 
 def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
@@ -110,16 +110,16 @@ def _error_claims(settings: DynamicsSettings, groups: Groups) -> Iterator[Claim]
 
 def _context_claims(ours: dict[str, list[CellResult]]) -> Iterator[Claim]:
     for systems, group in ours.items():
-        least = KINDS[systems].told
+        least = KINDS[systems].least_r2
         if not all("non-linear" in one.probes for one in group):
             words = f"{systems}: the context tells the parameters of a new system, and nothing else."
             yield {"claim": words, "holds": False, "evidence": "some contexts are not finite"}
             continue
-        told = [min(one.probes["non-linear"].values()) for one in group]
+        decoded = [min(one.probes["non-linear"].values()) for one in group]
         yield {
             "claim": f"{systems}: the context tells the parameters of a new system (R² above {least:g} for each, out "
             "of sample, for every seed).",
-            "holds": min(told) > least,
+            "holds": min(decoded) > least,
             "evidence": "; ".join(
                 f"seed {one['seed']}: {_r2(one.probes['non-linear'])}; linearly {_r2(one.probes['linear'])}"
                 for one in group

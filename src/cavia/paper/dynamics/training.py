@@ -1,4 +1,4 @@
-"""What the experiment with dynamical systems trains and measures."""
+"""Training and measurement of the experiment on dynamical systems."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,17 +24,17 @@ SHOWN = 4  # new systems in the portraits
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of systems, and the choices made for it on its validation systems.
+    """A kind of systems, and the settings chosen for it on its validation systems.
 
-    context:    parameters; more than the systems have, where their field is not linear in them.
-    substeps:   of the integration, for each dt; as many as the true field needs, so that it can be learned.
-    support:    known trajectories in a training batch; one number is drawn for each.
-    query:      trajectories that it is trained on.
-    damping:    of the Gauss–Newton steps, at the start.
-    inner_lr:   of CAVIA's steps, at the start.
+    context:    number of parameters; more than the systems have, if the field is not linear in these.
+    substeps:   of the integration, per dt; as many as the true field needs, so that it can be learned.
+    support:    known trajectories; one of these numbers is drawn for each training batch.
+    query:      trajectories to train on.
+    damping:    initial damping of the Gauss–Newton steps.
+    inner_lr:   initial learning rate of CAVIA's steps.
     iterations: of each method: first on single transitions, then on whole trajectories.
-    limits:     of the claim on errors in-domain and adapted.
-    told:       of the claims on what the context tells: R² above this.
+    limits:     of the claim on errors, in-domain and adapted.
+    least_r2:   lower limit of R² in the claims on what the context encodes.
     """
 
     family: type[Dynamics]
@@ -47,7 +47,7 @@ class Kind:
     inner_lr: float
     iterations: Mapping[str, tuple[int, int]]
     limits: tuple[float, float]
-    told: float
+    least_r2: float
 
 
 KINDS = {
@@ -62,20 +62,20 @@ KINDS = {
         inner_lr=100.0,
         iterations={NEWTON: (2000, 2000), CAVIA: (600, 600)},
         limits=(2.5e-5, 5e-5),
-        told=0.99,
+        least_r2=0.99,
     ),
     "glycolysis": Kind(
         Glycolysis,
         context=4,
         tempo=0.1,
-        substeps=3,  # with 1, Runge and Kutta's method diverges on the true field; with 2 its error is 6e-4
+        substeps=3,  # with 1, Runge–Kutta diverges on the true field; with 2 its error is 6e-4
         support=(1, 2, 8),
         query=8,
         damping=0.01,
         inner_lr=100.0,
         iterations={NEWTON: (5000, 2500), CAVIA: (1200, 1000)},
         limits=(3.3e-4, 2.8e-4),
-        told=0.9,
+        least_r2=0.9,
     ),
 }
 
@@ -86,7 +86,7 @@ class DynamicsSettings(Settings):
 
     systems: tuple[str, ...] = tuple(KINDS)
     methods: tuple[str, ...] = (NEWTON, CAVIA)
-    iterations: int = 1_000_000  # at most; each kind of systems has its own numbers
+    iterations: int = 1_000_000  # at most; each kind of systems has its own number
     hidden: tuple[int, ...] = (64, 64, 64)
     tasks_per_batch: int = 9  # all training systems
     newton_steps: int = 2
@@ -98,7 +98,7 @@ class DynamicsSettings(Settings):
     validation_tasks: int = 9
     validation_query: int = 16
     test_trajectories: int = 32
-    probes: int = 300  # systems whose parameters are to be told from the context
+    probes: int = 300  # systems whose parameters are decoded from the context
 
 
 def cells(settings: DynamicsSettings, seeds: int) -> list[Cell]:
@@ -111,7 +111,7 @@ def cells(settings: DynamicsSettings, seeds: int) -> list[Cell]:
 
 
 def tasks(settings: DynamicsSettings, cell: Cell, data: Data) -> Dynamics:
-    """The systems of a cell. Known trajectories are looked at transition by transition, predicted ones as a whole."""
+    """The systems of a cell. Support trajectories are split into single transitions, query trajectories stay whole."""
     return KINDS[cell["systems"]].family(support_window=1)
 
 
@@ -126,7 +126,7 @@ def learner(settings: DynamicsSettings, cell: Cell, family: Dynamics) -> Learner
 
 @lru_cache
 def _sizes(family: type[Dynamics]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each number of a state, over all training trajectories."""
+    """Mean and standard deviation of each state variable, over all training trajectories."""
     every = family.trajectories
     batch = family().sample(len(family.systems["train"]), every, every, torch.Generator())
     states = batch.query_y.flatten(0, -2)
@@ -134,7 +134,7 @@ def _sizes(family: type[Dynamics]) -> tuple[tuple[float, ...], tuple[float, ...]
 
 
 def before(settings: DynamicsSettings, cell: Cell, family: Dynamics) -> list[tuple[Dynamics, dict[str, Any]]]:
-    """The first stage: transitions only, which are cheap."""
+    """The first stage: single transitions, which are cheap."""
     first, _ = _iterations(settings, cell)
     return [(replace(family, query_window=1), {"iterations": first, "lr": settings.lr})]
 
@@ -157,36 +157,36 @@ def _iterations(settings: DynamicsSettings, cell: Cell) -> tuple[int, ...]:
 
 
 def measure(learner: Learner, family: Dynamics, settings: DynamicsSettings, cell: Cell) -> dict[str, Any]:
-    """Errors of whole trajectories: of the training systems, and of new ones by one trajectory of each."""
+    """Errors of whole trajectories: on training systems, and on new ones after adaptation to one trajectory each."""
     in_domain = replace(family, known=True)
     count = settings.test_trajectories
     old = evaluate(learner, in_domain, len(family.systems["train"]), family.trajectories, count, learner.inner_steps)
     new = evaluate(learner, family, len(family.systems["test"]), 1, count, learner.inner_steps)
     scores = {"in-domain": old.scores[[0, -1]].tolist(), "adapted": new.scores[[0, -1]].tolist()}
     portraits = _portraits(learner, family)
-    return {"scores": scores, "probes": {"portraits": portraits, **_told(learner, family, settings)}}
+    return {"scores": scores, "probes": {"portraits": portraits, **_identified(learner, family, settings)}}
 
 
-def _told(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dict[str, Any]:
-    """What the contexts of random systems tell of their parameters, and what else they hold."""
+def _identified(learner: Learner, family: Dynamics, settings: DynamicsSettings) -> dict[str, Any]:
+    """How well the contexts of random systems encode their parameters, and what else they hold."""
     low, high = torch.tensor(family.systems["train"]).aminmax(dim=0)
     generator = seeded_generator(0, "identifiability")
     parameters = low + (high - low) * torch.rand(settings.probes, len(low), generator=generator)
     batch = family.of(parameters, 1, 1, generator)
-    found = contexts(learner, batch, learner.inner_steps)
+    context = contexts(learner, batch, learner.inner_steps)
     own = {name: batch.attributes[name] for name in family.names}
-    start = dict(batch.support_x)["state"][:, 0, 0]  # of the trajectory that it adapted to
-    told = identifiability(found, own)
+    start = dict(batch.support_x)["state"][:, 0, 0]  # initial state of the support trajectory
+    r2 = identifiability(context, own)
     return {
-        "context": found.tolist(),
+        "context": context.tolist(),
         "parameters": {name: value.tolist() for name, value in batch.attributes.items()},
-        **told,
-        **({"start": held_out_r2(found, start, linear=False).tolist()} if told else {}),
+        **r2,
+        **({"start": held_out_r2(context, start, linear=False).tolist()} if r2 else {}),
     }
 
 
 def _portraits(learner: Learner, family: Dynamics) -> list[dict[str, Any]]:
-    """A trajectory of each new system that was not seen, before and after adapting to the one that was."""
+    """A query trajectory of each new system, predicted before and after adaptation to the support trajectory."""
     batch: TaskBatch = family.sample(SHOWN, 1, 1, seeded_generator(0, "test"), "test")
     steps = (0, learner.inner_steps)
     adapted = [learner.adapt(batch.support_x, batch.support_y, steps=number) for number in steps]

@@ -1,4 +1,4 @@
-"""What the experiment with sparse reward shows, by the rules of results/claims.md."""
+"""Summary of the experiment on sparse reward, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from cavia.paper.statistics import Scores, above, at_rates, difference, estimate
 
 
 def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary:
-    """Returns with sparse reward after 0, 1, … updates: each method at the rates that validate best with it."""
+    """Returns with sparse reward after 0, 1, … updates: each method at its best learning rates by validation."""
     methods: dict[str, Updated] = {}
     for name in settings.methods:
         tried = [Updated(group) for group in at_rates(results, name).values()]
@@ -22,7 +22,7 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
         for name, method in methods.items()
     ]
     reached: list[Row] = [
-        {"label": name, "cells": [cell(_found(method, n), None, 0, unit=100.0) for n in updates]}
+        {"label": name, "cells": [cell(_reached(method, n), None, 0, unit=100.0) for n in updates]}
         for name, method in methods.items()
     ]
     counts = f"{settings.test_tasks} unseen goals, {settings.test_rollouts} episodes to each before each update"
@@ -40,8 +40,8 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
     }
 
 
-def _found(method: Updated, update: int) -> Scores:
-    """Whether an episode came near the goal, 0 or 1 [seeds, tasks]: elsewhere there is no reward."""
+def _reached(method: Updated, update: int) -> Scores:
+    """Whether any episode reached the goal's disk, 0 or 1 [seeds, tasks]: only there is reward."""
     return (method.after(update) > 0).astype(float)
 
 
@@ -49,9 +49,9 @@ def _paths(settings: ExplorationSettings, methods: dict[str, Updated]) -> Iterat
     shown = sorted({0, 1, settings.updates})
     rows: list[PathRow] = []
     for name, method in methods.items():
-        found = method.group[0].probes["paths"]
+        paths = method.group[0].probes["paths"]
         panels = [
-            {"goal": found["goal"], "radius": settings.disk, "paths": found[method.later][update]} for update in shown
+            {"goal": paths["goal"], "radius": settings.disk, "paths": paths[method.later][update]} for update in shown
         ]
         rows.append({"label": name, "panels": panels})  # type: ignore[typeddict-item]
     if rows:
@@ -74,7 +74,7 @@ def _claims(methods: dict[str, Updated], updates: int) -> Iterator[Claim]:
             }
     for rival in (CAVIA, MAML, EMAML):
         if SAMPLED in methods and rival in methods:
-            gap = difference(_found(methods[SAMPLED], 0), _found(methods[rival], 0))
+            gap = difference(_reached(methods[SAMPLED], 0), _reached(methods[rival], 0))
             yield {
                 "claim": f"Before any update, a sampled context reaches more of the goals than {rival}.",
                 "holds": above(gap),

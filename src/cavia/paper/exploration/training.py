@@ -1,7 +1,7 @@
-"""What the experiment with sparse reward trains and measures.
+"""Training and measurement of the experiment on sparse reward.
 
-As in MAESN's paper, all methods are meta-trained with the distance as reward, which tells where the goal is from the
-first step on, and tested with reward near the goal only.
+As in MAESN's paper, all methods are meta-trained with dense reward (the distance, which reveals the goal from the first
+step on) and tested with reward near the goal only.
 """
 
 import math
@@ -27,8 +27,8 @@ __all__ = ["ExplorationSettings", "cells", "dense", "learner", "measure", "spars
 
 @dataclass(frozen=True)
 class ExplorationSettings(PolicySettings):
-    """disk is the radius of MAESN's wheeled robot task. The others are ours: the same for all methods, and two inner
-    rates for each, the best of those that were tried for 60 iterations with one seed.
+    """`disk` is the radius of MAESN's wheeled-robot task. The others are ours: the same for all methods, and two inner
+    learning rates for each, the best of those tried for 60 iterations with one seed.
     """
 
     known: ClassVar = {"init": INITS, "methods": COMPARED}
@@ -37,7 +37,7 @@ class ExplorationSettings(PolicySettings):
     cavia_lrs: tuple[float, ...] = (0.1, 0.3)
     maml_lrs: tuple[float, ...] = (0.1, 0.3)  # of MAML and E-MAML
     sampled_lrs: tuple[float, ...] = (1.5, 3.0)  # of the mean of a context that is drawn
-    disk: float = 0.8  # around the goal, with reward
+    disk: float = 0.8  # radius around the goal with reward
     iterations: int = 120
     horizon: int = 40
     hidden: tuple[int, ...] = (64, 64)
@@ -65,19 +65,19 @@ def cells(settings: ExplorationSettings, seeds: int) -> list[Cell]:
 
 
 def measure(learner: Any, env: TaskEnv, settings: ExplorationSettings, cell: Cell) -> dict[str, Any]:
-    """Returns with sparse reward on unseen goals, as in the experiments with policies, and paths to one of them."""
+    """Returns with sparse reward on unseen goals, as in the policy experiments, and paths to one goal."""
     rewarded = sparse(settings)
     return returns(learner, rewarded, settings, cell) | {"probes": {"paths": paths(learner, rewarded, settings)}}
 
 
 def paths(learner: Any, env: TaskEnv, settings: ExplorationSettings) -> dict[str, list[Any]]:
-    """Positions along some episodes to one goal, [updates][episode][step][2], for each later rate; and the goal."""
+    """Positions in episodes to one goal, [updates][episode][step][2], for each later rate; and the goal."""
     goal = RADIUS * torch.tensor([[math.cos(SHOWN_ANGLE), math.sin(SHOWN_ANGLE)]])
-    found = {}
+    of_rates = {}
     for rate in settings.later_rates:
         how = Updates(settings.discount, settings.trace, rate)
         random = seeded_generator(0, "paths")
         stages = adapt_in(learner, env, goal, settings.test_rollouts, settings.updates, random, how)
         walks = [stage.episodes.observations[0, :SHOWN_PATHS] for stage in stages]
-        found[f"{rate:g}"] = [[[[round(x, 3) for x in at] for at in one] for one in walk.tolist()] for walk in walks]
-    return {"goal": goal[0].tolist(), **found}
+        of_rates[f"{rate:g}"] = [[[[round(x, 3) for x in at] for at in one] for one in walk.tolist()] for walk in walks]
+    return {"goal": goal[0].tolist(), **of_rates}

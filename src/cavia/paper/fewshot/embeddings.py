@@ -1,4 +1,4 @@
-"""LEO beside CAVIA and others on embeddings that were trained before: those of a ProtoNets network of ours."""
+"""LEO, CAVIA and others on pretrained embeddings: those of our own ProtoNets network."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +26,7 @@ from cavia.pictures.episodes import Episodes
 from cavia.tasks.batch import TaskBatch, TaskFamily
 
 UNTRAINED = "untrained"
-# Method → the inner rates that are tried; the best on validation tasks is reported.
+# Method → the inner learning rates to try; the best on validation tasks is reported.
 TRIED: dict[str, tuple[float, ...]] = {
     "CAVIA": (0.1, 1.0),
     "MAML": (0.01, 0.1),
@@ -38,7 +38,7 @@ TRIED: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class EmbeddingsSettings(Settings):
-    """Networks on embeddings are small: what is trained is what adapts."""
+    """Networks on embeddings are small; the embedding network stays frozen."""
 
     known: ClassVar = {"methods": tuple(TRIED)}
 
@@ -47,12 +47,12 @@ class EmbeddingsSettings(Settings):
     network: str = "runs/tuned/table3/cells/ProtoNets-filters=32-ways=5-shots=1-seed=0/model.cavia"
     ways: int = 5
     shots: tuple[int, ...] = (1,)
-    queries: int = 15  # of each class
+    queries: int = 15  # per class
     image: int = 84
     tasks_per_batch: int = 8
     hidden: tuple[int, ...] = (64,)
     context: int = 100
-    features: int = 64  # of methods that classify features: the embeddings after a linear layer
+    features: int = 64  # for methods that classify features: a linear layer on the embeddings
     inner_steps: int = 2
     lr: float = 1e-3
     cooldown: float = 0.3
@@ -63,9 +63,9 @@ class EmbeddingsSettings(Settings):
 
 
 class EmbeddedEpisodes(TaskFamily):
-    """Episodes whose pictures a trained network has embedded: x is [F].
+    """Episodes of pictures embedded by a trained network: x is [F].
 
-    The pictures of a task are embedded together, as `ProtoNets` does where its norms use the points at hand.
+    All pictures of a task are embedded in one batch, as in `ProtoNets`, because its norms may use batch statistics.
     """
 
     def __init__(self, episodes: Episodes, network: MetricLearner) -> None:
@@ -79,7 +79,7 @@ class EmbeddedEpisodes(TaskFamily):
 
     @property
     def size(self) -> int:
-        """F, how many numbers an embedding has."""
+        """F, the size of an embedding."""
         one = self.episodes.sample(1, None, None, torch.Generator().manual_seed(0))
         return self._embedded(one.support_x).shape[-1]
 
@@ -104,7 +104,7 @@ def tasks(settings: EmbeddingsSettings, cell: Cell, data: Data) -> EmbeddedEpiso
 
 
 def _network(settings: EmbeddingsSettings, episodes: Episodes) -> MetricLearner:
-    """The trained network; the setting "untrained" is one with random weights, for a first look."""
+    """The trained network; the setting "untrained" gives random weights, for a first look."""
     if settings.network == UNTRAINED:
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -115,10 +115,10 @@ def _network(settings: EmbeddingsSettings, episodes: Episodes) -> MetricLearner:
             f"there is no trained network {settings.network}: train it by `cavia run table3 --tuned --set "
             f'methods=ProtoNets --set shots=1`, or name another by --set network=…, or "{UNTRAINED}"'
         )
-    found = load(settings.network)
-    if not isinstance(found, MetricLearner):
-        raise CaviaError(f"network must be a learner that embeds, such as ProtoNets, got {type(found).__name__}")
-    return found
+    network = load(settings.network)
+    if not isinstance(network, MetricLearner):
+        raise CaviaError(f"network must be a learner that embeds, such as ProtoNets, got {type(network).__name__}")
+    return network
 
 
 def learner(settings: EmbeddingsSettings, cell: Cell, family: EmbeddedEpisodes) -> Learner:
@@ -133,8 +133,8 @@ def learner(settings: EmbeddingsSettings, cell: Cell, family: EmbeddedEpisodes) 
 
 
 def accuracy(learner: Learner, family: EmbeddedEpisodes, settings: EmbeddingsSettings, cell: Cell) -> dict[str, Any]:
-    found = evaluate(learner, family, settings.test_tasks)
-    return {"scores": {"accuracy": found.scores[-1:].tolist()}, "probes": {"data": family.episodes.images.settings}}
+    result = evaluate(learner, family, settings.test_tasks)
+    return {"scores": {"accuracy": result.scores[-1:].tolist()}, "probes": {"data": family.episodes.images.settings}}
 
 
 def cells(settings: EmbeddingsSettings, seeds: int) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""What the few-shot experiments show, by the rules of results/claims.md."""
+"""Summaries of the few-shot experiments, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -10,7 +10,7 @@ from cavia.paper.showing import cell, iterations, learning_curves, plane, table
 from cavia.paper.statistics import Scores, above, difference, estimate, grouped, scores, text
 
 Kind = tuple[str, int, int, int]  # method, filters, ways, shots
-ABOVE_CHANCE = 0.05  # what both methods must be above chance to be compared
+ABOVE_CHANCE = 0.05  # methods are only compared if both exceed chance by this much
 
 
 def table3_summary(settings: FewShotSettings, results: list[CellResult]) -> Summary:
@@ -78,7 +78,7 @@ def _accuracies(results: list[CellResult]) -> dict[Kind, Scores]:
 def _cell(
     group: list[CellResult], published: dict[tuple[str, int], dict[int, tuple[float, float | None]]]
 ) -> TableCell | None:
-    """Ours beside the paper's number where there is one, and what the paper's budget would take."""
+    """Our number beside the paper's, if there is one, and the time that the paper's budget would take."""
     if not group:
         return None
     method, filters, ways, shots = _kind(group[0])
@@ -98,7 +98,7 @@ def _quoted(known: dict[int, tuple[float, float | None]], ways: int, shots: int)
 
 
 def _curves(name: str, results: list[CellResult]) -> Iterator[Lines]:
-    """Validation accuracy of the first seed while training, for every kind of task."""
+    """Validation accuracy of the first seed during training, for every kind of task."""
     kinds = dict.fromkeys((one["ways"], one["shots"]) for one in results)
     for ways, shots in kinds:
         runs = {
@@ -112,7 +112,7 @@ def _curves(name: str, results: list[CellResult]) -> Iterator[Lines]:
 
 
 def _contexts(name: str, shown: CellResult) -> Scatter:
-    """Where the contexts of some tasks lie."""
+    """A scatter plot of the contexts of some tasks."""
     caption = (
         "Contexts of unseen tasks, each adapted to from several sets of pictures of its classes: the plane of their "
         f"two main directions, coloured by task. {_label(shown)}, {shown['ways']}-way {shown['shots']}-shot."
@@ -137,7 +137,7 @@ def _context_claims(results: list[CellResult]) -> Iterator[Claim]:
 
 
 def has_learned(ways: int, *accuracies: Scores) -> bool:
-    """Whether all of them are far enough above chance to be compared."""
+    """Whether all accuracies are far enough above chance to compare them."""
     return all(float(one.mean()) >= 1 / ways + ABOVE_CHANCE for one in accuracies)
 
 

@@ -1,4 +1,4 @@
-"""Omniglot beyond the paper: every method for the same time, each at the best of the inner rates tried for it."""
+"""Omniglot beyond the paper: every method with equal training time, each at its best inner learning rate."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from cavia.paper.schema import CellResult, Row, Summary, TableCell
 from cavia.paper.showing import cell, iterations, learning_curves, table
 from cavia.paper.statistics import best, grouped, scores
 
-# Method → what the settings' inner rate is multiplied by; the best on validation tasks is reported.
+# Method → factors of the settings' inner learning rate; the best on validation tasks is reported.
 TRIED: dict[str, tuple[float, ...]] = {
     "CAVIA": (1.0, 10.0),
     "MAML": (1.0, 4.0),

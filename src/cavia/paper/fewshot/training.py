@@ -1,4 +1,4 @@
-"""What the few-shot experiments train and measure."""
+"""Training and measurement of the few-shot experiments."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -21,7 +21,7 @@ COMPARED = (
     *("CAVIA", "CAVIA (first order)", "MAML", "MAML (first order)", "ANIL", "Meta-SGD", "Reptile", "CAVIA + MAML"),
     *("ProtoNets", "Matching Networks"),
 )
-# What the paper quotes or names, beyond those
+# Further methods that the paper quotes or names
 SYSTEMS = ("MAML++", "iMAML", "MT-net", "Meta-LSTM", "Relation Networks", "VERSA", "LEO")
 
 
@@ -36,7 +36,7 @@ class FewShotSettings(Settings):
     filters: tuple[int, ...] = (32,)
     ways: tuple[int, ...] = (5,)
     shots: tuple[int, ...] = (1, 5)
-    queries: int = 15  # of each class
+    queries: int = 15  # per class
     image: int = 84  # pixels along a side
     tasks_per_batch: int = 4  # with one shot; half as many with more
     context: int = 100
@@ -55,7 +55,7 @@ class FewShotSettings(Settings):
     every: int = 1000
     validation_tasks: int = 200
     test_tasks: int = 1000
-    chunk: int = 1  # one task at a time fits a processor's cache
+    chunk: int = 1  # a single task fits the CPU cache
 
 
 def tasks(data_set: DataSet, settings: FewShotSettings, cell: Cell, data: Data) -> Episodes:
@@ -87,39 +87,39 @@ def learner(settings: FewShotSettings, cell: Cell, family: Episodes) -> Learner:
 
 
 def fit(settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
-    """What training is given beside the settings of the same names."""
+    """Arguments of training that are not named like a setting."""
     return {"tasks_per_batch": settings.tasks_per_batch // (1 if cell["shots"] == 1 else 2) or 1}
 
 
 def accuracy(learner: Learner, family: Episodes, settings: FewShotSettings, cell: Cell) -> dict[str, Any]:
-    """Accuracy on tasks of the test classes; and, where a context adapts, what it says about the task."""
-    found = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
+    """Accuracy on tasks of the test classes; for methods with a context also what it says about the task."""
+    result = evaluate(learner, family, settings.test_tasks, chunk=settings.chunk)
     probes = probe(learner, family, settings.chunk) if isinstance(learner, CAVIA) else {}
-    return {"scores": {"accuracy": found.scores[-1:].tolist()}, "probes": probes | {"data": family.images.settings}}
+    return {"scores": {"accuracy": result.scores[-1:].tolist()}, "probes": probes | {"data": family.images.settings}}
 
 
 def probe(learner: Learner, family: Episodes, chunk: int, tasks: int = 8, repeats: int = 12) -> dict[str, Any]:
-    """The contexts of a few test tasks, each adapted to several times on other pictures of the same classes.
+    """The contexts of a few test tasks, each adapted several times to different pictures of the same classes.
 
-    "agreement": how often the nearest context is one of the same task; "chance": how often by luck. Nothing, if the
-    classes have too few pictures to adapt twice.
+    "agreement": how often a context's nearest neighbour is of the same task; "chance": how often by chance. Empty if
+    the classes have too few pictures to adapt twice.
     """
     repeats = min(repeats, family.pictures_of_each_class("test") // family.shots - 1)
     if repeats < 2:
         return {}
     batch = family.sample(tasks, None, family.support * repeats, seeded_generator(0, "probe"), "test")
     batch = batch.to(device_of(learner))
-    # Query pictures stand class by class: [T, ways, repeats, shots, ...] → repeats support sets of each task.
+    # Query pictures are ordered by class: [T, ways, repeats, shots, ...] → `repeats` support sets of each task.
     sets = (tasks, family.ways, repeats, family.shots)
     x = batch.query_x.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)  # [T·R, ways·shots, ...]
     y = batch.query_y.unflatten(1, sets[1:]).transpose(1, 2).flatten(2, 3).flatten(0, 1)
     parts = TaskBatch(x, y, x, y).split(chunk)
     with evaluating(learner):
-        found = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
+        context = torch.cat([contexts(learner, part, learner.inner_steps) for part in parts])  # [T·R, C]
     return {
-        "plane": plane(found).tolist(),
+        "plane": plane(context).tolist(),
         "task": torch.arange(tasks).repeat_interleave(repeats).tolist(),
-        "agreement": neighbour_agreement(found.unflatten(0, (tasks, repeats))),
+        "agreement": neighbour_agreement(context.unflatten(0, (tasks, repeats))),
         "chance": (repeats - 1) / (tasks * repeats - 1),
     }
 

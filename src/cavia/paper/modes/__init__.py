@@ -1,4 +1,4 @@
-"""Beyond the paper: tasks of many modes, and the hybrid of CAVIA and MAML that the paper hopes for."""
+"""Beyond the paper: multi-modal tasks, and the hybrid of CAVIA and MAML that the paper suggests."""
 
 from cavia.paper.experiment import Experiment
 from cavia.paper.modes import summary, training

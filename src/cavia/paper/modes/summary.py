@@ -1,4 +1,4 @@
-"""What the experiment with many modes shows, by the rules of results/claims.md."""
+"""Summary of the experiment on many modes, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from cavia.paper.showing import cell, curve, lines, several, table
 from cavia.paper.statistics import below, best, difference, estimate, finite, grouped, scores, text
 from cavia.tasks.modes import Modes
 
-Chosen = dict[tuple[str, int], list[CellResult]]  # method and inner steps → the seeds at its best rates
+Chosen = dict[tuple[str, int], list[CellResult]]  # method and inner steps → its seeds at the best learning rates
 
 
 def summary(settings: ModesSettings, results: list[CellResult]) -> Summary:
@@ -49,7 +49,7 @@ def _tuned(settings: ModesSettings) -> bool:
 
 
 def _curves(settings: ModesSettings, chosen: Chosen) -> Iterator[Curves]:
-    """A test task of each kind, as the method that validates best fits it after the most steps."""
+    """A test task of each kind, fitted by the best method on validation tasks after the most steps."""
     most = max(settings.inner_steps)
     one = next(iter(best(chosen[method, most] for method in settings.methods if chosen[method, most])), None)
     panels: list[CurvePanel] = [
@@ -67,7 +67,7 @@ def _curves(settings: ModesSettings, chosen: Chosen) -> Iterator[Curves]:
 
 
 def _lines(settings: ModesSettings, chosen: Chosen) -> Iterator[Lines]:
-    """The errors over numbers of steps, if there are several."""
+    """The error by number of steps, if there are several."""
     steps = settings.inner_steps
     if len(steps) > 1:
         series = [curve(method, steps, [_estimate(chosen[method, n]) for n in steps]) for method in settings.methods]

@@ -1,4 +1,4 @@
-"""What the experiment with many modes trains and measures."""
+"""Training and measurement of the experiment on many modes."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ CAVIA, MAML, BOTH = "CAVIA", "MAML", "CAVIA + MAML"
 
 @dataclass(frozen=True)
 class ModesSettings(Settings):
-    """Each method has four choices of its rates: CAVIA of φ's, MAML of the weights', the hybrid two by two."""
+    """Each method has four choices of learning rates: CAVIA for φ, MAML for the weights, the hybrid two by two."""
 
     known: ClassVar[Mapping[str, Any]] = {"methods": (CAVIA, MAML, BOTH)}
 
@@ -43,11 +43,11 @@ class ModesSettings(Settings):
     validation_query: int = 100
     test_tasks: int = 2000
     test_points: int = 100
-    probes: int = 500  # sines whose parameters are to be told from the context
+    probes: int = 500  # sines whose parameters are decoded from the context
 
 
 def cells(settings: ModesSettings, seeds: int) -> list[Cell]:
-    """The hybrid has the rates in the middle of those of CAVIA and of MAML, each with each: as many choices as they."""
+    """The hybrid combines the middle rates of CAVIA and MAML, each with each, so that all have as many choices."""
     of_context = settings.cavia_lrs[1:-1] or settings.cavia_lrs
     of_weights = settings.maml_lrs[1:-1] or settings.maml_lrs
     rates = {
@@ -69,7 +69,7 @@ def tasks(settings: ModesSettings, cell: Cell, data: Data) -> Modes:
 
 
 def learner(settings: ModesSettings, cell: Cell, family: Modes) -> Learner:
-    """All three have the same network, with as many context parameters; for MAML they are extra input biases."""
+    """All three methods use the same network with the same context parameters; for MAML they are input biases."""
     rates = {"inner_lr": cell["weights_lr"] if cell["method"] == MAML else cell["context_lr"]}
     if cell["method"] == BOTH:
         rates["weights_lr"] = cell["weights_lr"]
@@ -78,20 +78,20 @@ def learner(settings: ModesSettings, cell: Cell, family: Modes) -> Learner:
 
 
 def errors(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
-    """MSE on test tasks after 0 … inner_steps steps, and of each kind of curve after the last."""
+    """MSE on test tasks after 0 … inner_steps steps, and for each kind of curve after the last."""
     sizes = (settings.test_tasks, settings.support, settings.test_points)
-    found = evaluate(learner, family, *sizes, learner.inner_steps, chunk=500)
+    result = evaluate(learner, family, *sizes, learner.inner_steps, chunk=500)
     batch = family.sample(*sizes, seeded_generator(0, "test"), "test")  # the same tasks
     kind = batch.attributes["kind"]
-    last = found.scores[-1]
+    last = result.scores[-1]
     of_kinds = {name: last[kind == number].mean().item() for number, name in enumerate(family.kinds)}
     curves = _curves(learner, family, batch)
-    probes = {"of kinds": _finite(of_kinds), "curves": curves, **_told(learner, family, settings, cell)}
-    return {"scores": {"mse": found.scores.tolist()}, "probes": probes}
+    probes = {"of kinds": _finite(of_kinds), "curves": curves, **_identified(learner, family, settings, cell)}
+    return {"scores": {"mse": result.scores.tolist()}, "probes": probes}
 
 
 def _curves(learner: Learner, family: Modes, batch: TaskBatch) -> list[dict[str, Any]]:
-    """The first test task of each kind, and how it is fitted."""
+    """The first test task of each kind, and its fit."""
     kind, shown = batch.attributes["kind"], []
     for number in kind.unique().tolist():
         first = int((kind == number).nonzero()[0])
@@ -100,14 +100,14 @@ def _curves(learner: Learner, family: Modes, batch: TaskBatch) -> list[dict[str,
     return shown
 
 
-def _told(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
-    """What the contexts of sines tell of their parameters, for methods that have a context."""
+def _identified(learner: Learner, family: Modes, settings: ModesSettings, cell: Cell) -> dict[str, Any]:
+    """How well the contexts of sines encode their parameters, for methods with a context."""
     if not METHODS[cell["method"]].context:
         return {}
     generator = seeded_generator(0, "identifiability")
     batch = replace(family, kinds=("sine",)).sample(settings.probes, settings.support, 1, generator, "test")
-    found = contexts(learner, batch.to(device_of(learner)), learner.inner_steps)
-    return identifiability(found.cpu(), {name: batch.attributes[name] for name in PARAMETERS}, {"phase": 2 * math.pi})
+    context = contexts(learner, batch.to(device_of(learner)), learner.inner_steps)
+    return identifiability(context.cpu(), {name: batch.attributes[name] for name in PARAMETERS}, {"phase": 2 * math.pi})
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

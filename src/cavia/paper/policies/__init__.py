@@ -20,7 +20,7 @@ CHEETAH: dict[str, Any] = {
     "maml_lrs": (0.1,),
 }
 QUICK: dict[str, Any] = {"iterations": 50, "every": 10, "validation_tasks": 10, "hvp_every": 9}
-# A batch as small as this teaches nothing with the paper's std and λ of 1: its noise hides what an update does.
+# With the paper's std and λ of 1, so small a batch is too noisy to learn from.
 QUICK_CHEETAH: dict[str, Any] = CHEETAH | QUICK | {
     "std": 0.5, "trace": 0.9, "iterations": 60, "tasks_per_batch": 10, "rollouts": 10, "horizon": 100,
     "test_rollouts": 10, "test_tasks": 20, "updates": 2,

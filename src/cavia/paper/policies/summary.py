@@ -1,4 +1,4 @@
-"""What the experiments with policies show, by the rules of results/claims.md."""
+"""Summaries of the policy experiments, by the rules of results/claims.md."""
 
 import math
 
@@ -19,15 +19,15 @@ from cavia.paper.showing import (
 from cavia.paper.statistics import Scores, above, at_rates, below, best, difference, estimate, scores, text
 
 ACTIONS = {"sampled": "sampled actions", "mean": "mean actions"}
-SMALL = 2.0  # a difference of returns in navigation: a tenth of what adapting gains
+SMALL = 2.0  # a difference of returns in navigation: a tenth of the gain by adaptation
 LINEAR = 0.8  # R²
 ALIGNED, APART = 0.9, 0.3  # |correlation| of a parameter with its coordinate, and with the other
 
 
 class Updated:
-    """The results of a method at its best inner rate, and its best later rate: both chosen on validation tasks.
+    """The results of a method at its best inner rate and its best later rate, both chosen on validation tasks.
 
-    two_tasks: the test tasks are copies of two, so that only seeds count for the interval.
+    two_tasks: the test tasks are copies of two, so the interval is over seeds only.
     """
 
     def __init__(self, group: list[CellResult], two_tasks: bool = False):
@@ -40,7 +40,7 @@ class Updated:
         self.note = f"inner rate {group[0]['inner_lr']:g}, later {self.later} of it; {iterations(group)}"
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
-        """Returns after so many updates, [seeds, tasks]."""
+        """Returns after `update` updates, [seeds, tasks]."""
         returns = scores(self.group, f"{actions} {self.later}", update, worst=-math.inf)
         return returns.mean(1, keepdims=True) if self.two_tasks else returns
 
@@ -133,7 +133,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
 
 def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
     known = [[y for y in one["y"] if y is not None] for one in (ours, theirs)]
-    ranges = [max(y) - min(y) if len(y) == len(ours["y"]) else math.inf for y in known]  # a rate that diverged: no end
+    ranges = [max(y) - min(y) if len(y) == len(ours["y"]) else math.inf for y in known]  # infinite if a rate diverged
     listed = [
         ", ".join("diverged" if y is None else f"{x:g} → {y:.1f}" for x, y in zip(one["x"], one["y"], strict=True))
         for one in (ours, theirs)
@@ -192,7 +192,7 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
 
 
 def _disentangled(correlations: list[list[float]]) -> tuple[float, float]:
-    """The least |r| of a parameter with its own coordinate and the greatest with the other, in the better order.
+    """The smallest |r| of a parameter with its own coordinate and the largest with the other, in the better order.
 
     correlations: [parameter][coordinate]
     """

@@ -1,4 +1,4 @@
-"""What the experiments with policies train and measure."""
+"""Training and measurement of the policy experiments."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,9 +24,9 @@ COMPARED = ("CAVIA", "MAML", "CAVIA (first order)", "MAML (first order)")
 
 @dataclass(frozen=True)
 class PolicySettings(Settings):
-    """What every experiment with policies shares: the paper's values for navigation.
+    """Shared by all policy experiments: the paper's values for navigation.
 
-    The paper's limit of the KL divergence, 1e-2, is a mean over the numbers of an action; ours is of their sum.
+    The paper's KL limit, 1e-2, is for a mean over the components of an action; ours is for their sum.
     """
 
     known: ClassVar = {"init": INITS, "methods": COMPARED}
@@ -46,21 +46,21 @@ class PolicySettings(Settings):
     damping: float = 1e-5
     backtracks: int = 15
     shrink: float = 0.8
-    hvp_every: int = 1  # of the time steps, one in so many enters Hessian-vector products; no divisor of the horizon
+    hvp_every: int = 1  # use every k-th time step in Hessian-vector products; should not divide the horizon
     chunk: int = 5
     every: int = 10
     validation_tasks: int = 20
     test_tasks: int = 40
     test_rollouts: int = 20
     updates: int = 2
-    later_rates: tuple[float, ...] = (1.0, 0.5, 0.25)  # factors of the inner rate after the first update in testing
+    later_rates: tuple[float, ...] = (1.0, 0.5, 0.25)  # factors of the inner rate after the first update, in tests
 
 
 @dataclass(frozen=True)
 class UpdatesSettings(PolicySettings):
     methods: tuple[str, ...] = ("CAVIA", "MAML")
     cavia_lrs: tuple[float, ...] = (1.0,)
-    maml_lrs: tuple[float, ...] = (0.1,)  # of several rates, the best on validation tasks is reported
+    maml_lrs: tuple[float, ...] = (0.1,)  # the best on validation tasks is reported
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def cheetah(
 
 
 def learner(settings: PolicySettings, cell: Cell, env: TaskEnv) -> Learner:
-    """The method of the cell around a new policy; MAML's has no context."""
+    """The cell's method around a new policy; MAML's policy has no context."""
     policy = GaussianPolicy(
         env.observations, env.actions, settings.hidden, cell["context"], settings.std, settings.init
     )
@@ -102,17 +102,17 @@ def learner(settings: PolicySettings, cell: Cell, env: TaskEnv) -> Learner:
 
 
 def returns(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
-    """Returns of each task after 0, 1, … updates, with random and with mean actions, for each later rate.
+    """Returns of each task after 0, 1, … updates, with sampled and with mean actions, for each later rate.
 
-    "validation" is the same, with random actions, on as many validation tasks: it chooses the later rate.
+    "validation": the same with sampled actions on as many validation tasks; chooses the later rate.
     """
-    found: dict[str, list[list[float]]] = {}
+    scores: dict[str, list[list[float]]] = {}
     for rate in settings.later_rates:
         sampled, mean = evaluate(learner, env, **_how(settings, rate), metric=[RETURN, LIKELIEST])
         validated = evaluate(learner, env, **_how(settings, rate), split="val", metric=RETURN)
         for name, one in (("sampled", sampled), ("mean", mean), ("validation", validated)):
-            found[f"{name} {rate:g}"] = one.scores.tolist()
-    return {"scores": found}
+            scores[f"{name} {rate:g}"] = one.scores.tolist()
+    return {"scores": scores}
 
 
 def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def _how(settings: PolicySettings, later_rate: float) -> dict[str, Any]:
 
 
 def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) -> dict[str, Any]:
-    """The contexts of the test tasks at the first later rate, and how well they tell the goals."""
-    found = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
-    assert found.adapted is not None
-    assert found.tasks is not None
-    context, goals = found.adapted.context, found.tasks
+    """The contexts of the test tasks at the first later rate, and how well goals can be decoded from them."""
+    result = evaluate(learner, env, **_how(settings, settings.later_rates[0]), metric=RETURN)
+    assert result.adapted is not None
+    assert result.tasks is not None
+    context, goals = result.adapted.context, result.tasks
     probes = {
         "contexts": context.tolist(),
         "goals": goals.tolist(),
@@ -135,7 +135,7 @@ def embedding(learner: Any, env: TaskEnv, settings: PolicySettings, cell: Cell) 
         "alignment": axis_alignment(context, goals).tolist(),
         **identifiability(context, {f"goal, {axis}": goals[:, i] for i, axis in enumerate("xy")}),
     }
-    return {"scores": {"sampled": found.scores.tolist()}, "probes": probes}
+    return {"scores": {"sampled": result.scores.tolist()}, "probes": probes}
 
 
 # Cells
@@ -146,7 +146,7 @@ def updates_cells(settings: UpdatesSettings, seeds: int) -> list[Cell]:
     return [
         cell
         for method in settings.methods
-        for adapts in [METHODS[method].context]  # the context; otherwise there is none
+        for adapts in [METHODS[method].context]  # whether the context adapts; otherwise there is none
         for cell in cells_of(seeds, method, [settings.context if adapts else 0], rates[adapts])
     ]
 

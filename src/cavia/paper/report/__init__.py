@@ -1,1 +1,1 @@
-"""Tables, figures and one page from result files only: nothing here trains or loads a model."""
+"""Tables, figures and a report page, from result files only: nothing here trains or loads a model."""

@@ -1,4 +1,4 @@
-"""What a result was made with, in words: a named set of settings, or one of them with changes."""
+"""The settings of a result, in words: a named set, possibly with changes."""
 
 import shlex
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ def label(result: Result) -> str:
 
 
 def warning(result: Result, beyond: bool) -> str:
-    """What a reader must know of the settings before the numbers, or nothing.
+    """What a reader must know about the settings before the numbers; may be empty.
 
-    beyond: the paper does not have the experiment.
+    beyond: the experiment is not in the paper.
     """
     general = _WARNINGS.get(result["budget"], "")
     if result["budget"] == "quick":
@@ -39,7 +39,7 @@ def warning(result: Result, beyond: bool) -> str:
 
 
 def _made_with(result: Result) -> tuple[str, dict[str, str]]:
-    """The set that the command names, and what `--set` changes of it, long values cut short."""
+    """The set that the command names, and the changes by `--set`, with long values shortened."""
     try:
         words = shlex.split(result["command"])
     except ValueError:  # not a command line

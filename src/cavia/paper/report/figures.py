@@ -1,4 +1,4 @@
-"""Figures of a result as SVG: the same bytes for the same numbers, and ids that are safe to put on one page."""
+"""Figures of a result as SVG: reproducible to the byte, with ids that do not clash on one page."""
 
 import io
 import re
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Drawn and measured with the font that comes with matplotlib, shown with the reader's own.
+# Laid out with matplotlib's own font, shown with the reader's.
 _MEASURED_FONT = "DejaVu Sans"
 _SHOWN_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _INK = "#333840"
@@ -46,7 +46,7 @@ _STYLE = {
 
 
 def figure_svg(figure: Lines | Scatter | Curves | Portraits | Paths | Pictures, prefix: str) -> str:
-    """The figure as an `<svg>` element whose ids all begin with `prefix`; white ground, for light and dark pages."""
+    """The figure as an `<svg>` element whose ids begin with `prefix`; white background, for light and dark pages."""
     return pictures_svg(figure, prefix) if figure["kind"] == "pictures" else _plot_svg(figure, prefix)
 
 
@@ -101,7 +101,7 @@ def _label_axes(axes: "Axes", figure: Lines) -> None:
     y = [value for series in figure["series"] for value in series["y"] if value is not None]
     if all(float(value).is_integer() for value in x):
         axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, steps=(1, 2, 5, 10)))
-    # A log axis needs a positive value somewhere: a figure in which all diverged has none.
+    # A log axis needs a positive value; a figure in which everything diverged has none.
     if figure["x_scale"] == "log" and max(x, default=0) > 0:
         _make_log(axes.xaxis, axes.set_xscale)
     if figure["y_scale"] == "log" and max(y, default=0) > 0:
@@ -120,13 +120,13 @@ def _make_log(axis: Any, set_scale: Callable[[str], None]) -> None:
 
 
 def _legend_columns(labels: list[str]) -> int:
-    """As many columns as fit above the axes, at some eighty characters a line with seven for each sign."""
+    """As many columns as fit above the axes: about eighty characters per line, seven of them for each line symbol."""
     widths = [len(label) + 7 for label in labels]
     return len(labels) if sum(widths) <= 80 else max(1, 80 // max(widths))
 
 
 def _draw_band(axes: "Axes", series: Series, colour: str, is_log: bool) -> None:
-    """Shade the 95 % interval; on a log axis no lower than a tenth of the mean, where it would reach zero."""
+    """Shade the 95 % interval; on a log axis an interval that reaches zero ends at a tenth of the mean."""
     intervals = series.get("interval")
     if not intervals:
         return
@@ -138,7 +138,7 @@ def _draw_band(axes: "Axes", series: Series, colour: str, is_log: bool) -> None:
 
 
 def _mark_diverged(axes: "Axes", series: Series, colour: str, row: int) -> None:
-    """A cross at the top edge for each value that is not there, one row for each series."""
+    """A cross at the top edge for each missing value, with one row per series."""
     x = [x for x, y in zip(series["x"], series["y"], strict=True) if y is None]
     height = [1.0 - 0.045 * row] * len(x)
     transform = axes.get_xaxis_transform()
@@ -235,10 +235,10 @@ def _gaps(values: list[float | None]) -> list[float]:
 
 
 def _for_a_page(svg: str, prefix: str) -> str:
-    """The `<svg>` element alone, with its ids and its style kept apart from the rest of a page."""
+    """Only the `<svg>` element, with ids and style that cannot affect the rest of a page."""
     svg = svg[svg.index("<svg") :]
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
+    svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
     svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     svg = svg.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix} *{{')
     svg = svg.replace(f"'{_MEASURED_FONT}'", _SHOWN_FONTS)

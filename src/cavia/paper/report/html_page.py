@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no font and no picture from outside."""
+"""The report as one self-contained HTML page: no scripts, no external fonts or pictures."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -11,7 +11,7 @@ from cavia.paper.schema import Claim, ResultTable, Row, TableCell
 
 
 def html_page(sections: Sequence[Section]) -> str:
-    """The whole page: contents, a summary and a section for each experiment; those beyond the paper come last."""
+    """The whole page: contents, a summary and a section per experiment; those beyond the paper come last."""
     of_paper, beyond = parts(sections)
     style = files("cavia.paper.report").joinpath("page.css").read_text(encoding="utf-8")
     title = escape(PAGE_TITLE)
@@ -54,7 +54,7 @@ def _links(sections: Sequence[Section]) -> str:
 
 
 def _paper_part(sections: Sequence[Section]) -> Iterator[str]:
-    """The summary of what is of the paper, and the experiments."""
+    """The paper's experiments, after their summary."""
     if sections:
         verdicts = _joined(
             f'<span><span class="badge {verdict}">{verdict}</span> {escape(meaning)}</span>'
@@ -66,7 +66,7 @@ def _paper_part(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _beyond_part(sections: Sequence[Section]) -> Iterator[str]:
-    """The same of what is beyond the paper."""
+    """The same for experiments beyond the paper."""
     if sections:
         about = f'<p class="about">{escape(ABOUT_BEYOND)}</p>'
         yield (
@@ -76,7 +76,7 @@ def _beyond_part(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _summary(sections: Sequence[Section], what: str) -> str:
-    """A line for each experiment. what: the heading of what it is about; verdicts only where there are any."""
+    """A line per experiment. what: heading of its subject; verdicts are shown only if there are any."""
     judged = any(section.verdicts for section in sections)
     headings = ("Experiment", what, "Budget", *(["Cells"] if judged else []), "Claims")
     rows = _joined(_summary_row(section, judged) for section in sections)
@@ -136,7 +136,7 @@ def _pill(section: Section, before: str = "") -> str:
 
 
 def _table(table: ResultTable) -> str:
-    """The table with its caption and the way to read it; it scrolls sideways where the window is narrow."""
+    """The table with its caption and reading key; scrolls sideways in narrow windows."""
     columns = "".join(f'<th scope="col">{escape(column)}</th>' for column in table["columns"])
     rows = "\n".join(_row(row, table["digits"], table.get("theirs", THEIRS)) for row in table["rows"])
     return f"""<figure class="table">

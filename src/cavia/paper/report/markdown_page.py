@@ -8,7 +8,7 @@ from cavia.paper.report.tables import NOTHING, markdown_table, markdown_text
 
 
 def markdown_page(sections: Sequence[Section]) -> str:
-    """The whole page: a summary, and then each experiment with its tables, figures and claims."""
+    """The whole page: a summary, then each experiment with its tables, figures and claims."""
     verdicts = "; ".join(f"**{verdict}**: {meaning}" for verdict, meaning in MEANING.items())
     of_paper, beyond = parts(sections)
     blocks = [f"# {PAGE_TITLE}", f"The paper: {PAPER}."]
@@ -24,7 +24,7 @@ def markdown_page(sections: Sequence[Section]) -> str:
 
 
 def _summary(sections: Sequence[Section], what: str) -> str:
-    """A line for each experiment. what: the heading of what it is about."""
+    """A line per experiment. what: heading of its subject."""
     judged = any(section.verdicts for section in sections)
     headings = ["experiment", what, "budget", *(["cells"] if judged else []), "claims"]
     lines = [headings, ["---"] * len(headings)]

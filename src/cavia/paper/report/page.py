@@ -1,4 +1,4 @@
-"""Write the report: one self-contained HTML page, the same in Markdown, and every figure as SVG."""
+"""Writes the report: one self-contained HTML page, the same in Markdown, and every figure as SVG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from cavia.tensor_file import write_atomically
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
-    """Show every result found below `folders` in `out`: `index.html`, `report.md` and an SVG for each figure.
+    """Report every result found below `folders` in `out`: `index.html`, `report.md` and an SVG per figure.
 
     Returns the path of `index.html`. The same results give the same bytes. Everything is drawn before anything is
     written, so a faulty result leaves `out` as it was.

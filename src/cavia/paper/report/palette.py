@@ -1,4 +1,4 @@
-"""One look for each method in every figure: colours that colour-blind readers can tell apart (Okabe and Ito)."""
+"""One style per method across all figures, in colours that colour-blind readers can distinguish (Okabe and Ito)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ _PALEST = 0.55  # the share of white in the last of many lines of one method
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
-    """How to draw each series: a method always in its own colour, other labels in those that are left.
+    """How to draw each series: a method always in its own colour, other labels in the remaining ones.
 
     A label stands for a method if it names it in any spelling: "CAVIA with learned φ₀" is "CAVIA, learned start".
-    A colour that is taken twice in one figure gets dashes the second time; taken more often, it gets paler, too.
+    A colour used twice in one figure is dashed the second time; used more often, it gets paler, too.
     """
     named = [_method(label) for label in labels]
     free = cycle([method for method in METHODS if method not in named] or METHODS)

@@ -1,4 +1,4 @@
-"""Figures made of small pictures: the truth, what is known of it, and every method's completion, as SVG."""
+"""Figures of small pictures as SVG: the truth, its known pixels, and every method's completion."""
 
 from html import escape
 
@@ -10,7 +10,7 @@ PANELS_IN_A_ROW = 2
 
 
 def pictures_svg(figure: Pictures, prefix: str) -> str:
-    """The figure as an `<svg>` element with the id `prefix`; white ground, for light and dark pages."""
+    """The figure as an `<svg>` element with the id `prefix`; white background, for light and dark pages."""
     rows = max(len(panel["rows"]) for panel in figure["panels"])
     panel_width = (1 + len(figure["columns"])) * STEP + 4 * GAP
     panel_height = HEADER + rows * STEP + 3 * GAP

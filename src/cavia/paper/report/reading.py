@@ -1,4 +1,4 @@
-"""Find the result files below some folders, check them, and put them in the catalogue's order."""
+"""Finds the result files below some folders, checks them, and sorts them in the catalogue's order."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ MOST_FOLDERS = 10_000  # to look for results in
 def read_results(folders: Sequence[Path]) -> list[Result]:
     """Every experiment's `result.json` below the folders, in the catalogue's order: the paper's, then those beyond it.
 
-    Full budgets come before quick ones, and experiments that this version does not know come last, by name.
+    Full budgets come before quick ones; experiments unknown to this version come last, by name.
 
-    Folders called `cells` are left out: they hold the parts of an experiment. So are files called `result.json` that
-    are not an object with an "experiment". A file that should be a result and is not stops the reading.
+    Skips folders called `cells`, which hold the parts of an experiment, and files called `result.json` that are not an
+    object with an "experiment". Raises for a file that has one but is not a valid result.
     """
     results = [result for path in _result_files(folders) if (result := _read(path))]
     if not results:
@@ -28,16 +28,16 @@ def read_results(folders: Sequence[Path]) -> list[Result]:
 
 
 def _result_files(folders: Sequence[Path]) -> Iterable[Path]:
-    """Those below the folders, each file once."""
+    """The result files below the folders, each once."""
     seen: dict[str, Path] = {}
     for folder in folders:
-        found = []
+        below = []
         for number, (place, inner, files) in enumerate(os.walk(folder)):
             if number == MOST_FOLDERS:
                 raise CaviaError(f"there are more than {MOST_FOLDERS:,} folders in {folder}; name those with results")
             inner[:] = [name for name in inner if name != "cells"]
-            found += [Path(place, name) for name in files if name == "result.json"]
-        for path in sorted(found):
+            below += [Path(place, name) for name in files if name == "result.json"]
+        for path in sorted(below):
             seen.setdefault(os.path.realpath(path), path)
     return seen.values()
 

@@ -1,4 +1,4 @@
-"""The parts of a report: each result with its anchor, its drawn figures and the words that sum it up."""
+"""The sections of a report: each result with its anchor, its drawn figures and a summary in words."""
 
 import json
 import re
@@ -21,12 +21,12 @@ _COMMAND_WIDTH = 90  # characters of a line
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn figure: its SVG and the file that it goes to."""
+    """A drawn figure: its SVG and the name of its file."""
 
     file: str
     caption: str
     svg: str
-    opens: bool = False  # the section
+    opens: bool = False  # stands at the top of the section
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,26 @@ class Section:
     anchor: str
     result: Result
     drawings: Sequence[Drawing]
-    apart: str  # the settings that tell it from the report's other runs of the same experiment
+    apart: str  # the settings that distinguish it from the report's other runs of the same experiment
     others: "Sequence[Section]" = ()  # the same experiment with other sets of settings
 
     @property
     def reproduces(self) -> str:
-        """What it shows, of the paper or beyond it, and what tells this run from others of it."""
+        """What it shows, of the paper or beyond it, and what distinguishes this run from others."""
         what = self.result["reproduces"]
-        if self.beyond:  # its part of the report says so already
+        if self.beyond:  # the heading of its part of the report says so
             what = what.removeprefix(f"{BEYOND.lower()}: ")
             what = what[:1].upper() + what[1:]
         return f"{what} ({self.apart})" if self.apart else what
 
     @property
     def all_drawings(self) -> "list[Drawing]":
-        """Its own and those of the other sets."""
+        """Its own drawings and those of the other sets."""
         return [*self.drawings, *(drawing for other in self.others for drawing in other.all_drawings)]
 
     @property
     def beyond(self) -> bool:
-        """Whether the paper does not have the experiment."""
+        """Whether the experiment is not in the paper."""
         return is_beyond(self.result["experiment"])
 
     @property
@@ -65,12 +65,12 @@ class Section:
 
     @property
     def warning(self) -> str:
-        """What a reader must know of its settings before the numbers, or nothing."""
+        """What a reader must know about its settings before the numbers; may be empty."""
         return budgets.warning(self.result, self.beyond)
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many cells of its tables are within, better and short."""
+        """How many cells of its tables are within, better or short."""
         cells = (cell for table in self.result.get("tables", []) for row in table["rows"] for cell in row["cells"])
         return Counter(verdict for cell in cells if cell and (verdict := cell.get("verdict")))
 
@@ -111,12 +111,12 @@ class Section:
 
 
 def parts(sections: Sequence[Section]) -> tuple[list[Section], list[Section]]:
-    """The sections that are of the paper, and those beyond it."""
+    """The sections on the paper's experiments, and those beyond it."""
     return [one for one in sections if not one.beyond], [one for one in sections if one.beyond]
 
 
 def make_sections(results: Sequence[Result]) -> list[Section]:
-    """A section for each result, in their order, with every figure drawn and every file and anchor named once."""
+    """A section per result, in order, with all figures drawn and with unique names of files and anchors."""
     uses = Counter(figure["name"] for result in results for figure in result.get("figures", []))
     anchors: set[str] = set()
     files: set[str] = set()
@@ -148,7 +148,7 @@ def _apart(result: Result, results: Sequence[Result]) -> str:
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    """The name, with a number behind it if it is taken; notes it as taken."""
+    """The name, with a number appended if it is taken; marks it as taken."""
     candidate, count = name, 1
     while candidate in taken:
         count += 1

@@ -1,4 +1,4 @@
-"""One table of a result for the terminal and for Markdown: ours, the paper's and the verdict, line by line."""
+"""A table of a result for the terminal and for Markdown: our numbers, the paper's and the verdicts, line by line."""
 
 import re
 from typing import TYPE_CHECKING
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOTHING = "–"
-THEIRS = "paper"  # what stands below our numbers, unless a table says otherwise
+THEIRS = "paper"  # label of the numbers below ours, unless a table says otherwise
 _STYLES = {"within": "green", "better": "bold green", "short": "bold red"}
 
 
 def number(estimate: Estimate | None, digits: int) -> str:
-    """A mean with its interval as the paper prints it: `0.20 ± 0.02`; a dash where there is none."""
+    """A mean with its interval as the paper prints it: `0.20 ± 0.02`; a dash if there is none."""
     return NOTHING if estimate is None else text(estimate, digits)
 
 
@@ -28,7 +28,7 @@ def reading_key(table: ResultTable) -> str:
 
 
 def text_table(table: ResultTable) -> "Table":
-    """The table for the terminal, to print with `rich`: for each method our numbers, the paper's and the verdicts."""
+    """The table for the terminal, printed by `rich`: for each method our numbers, the paper's and the verdicts."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -50,14 +50,14 @@ def text_table(table: ResultTable) -> "Table":
         for index, (source, texts) in enumerate(lines):
             label = Text(row["label"] if index == 0 else "", style="bold")
             style = "" if source == "ours" else "dim"
-            # A narrow terminal breaks lines at spaces: the sign stays with its interval.
+            # A narrow terminal breaks lines at spaces: keep ± with its interval.
             cells = [Text(text.replace(" ± ", " ±"), style=_STYLES.get(text, style)) for text in texts]
             shown.add_row(label, Text(source, style="dim"), *cells, end_section=index == len(lines) - 1)
     return shown
 
 
 def markdown_table(table: ResultTable) -> str:
-    """The table in Markdown (GitHub's), with a caption above it and the way to read it below."""
+    """The table in GitHub's Markdown, with a caption above and a reading key below."""
     header = ["", "", *map(markdown_text, table["columns"])]
     lines = [header, ["---", "---", *["---:"] * len(table["columns"])]]
     for row in table["rows"]:
@@ -70,12 +70,12 @@ def markdown_table(table: ResultTable) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """The text on one line, with every character escaped that Markdown would read as a sign."""
+    """The text on one line, with Markdown's special characters escaped."""
     return re.sub(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", " ".join(text.split()))
 
 
 def _lines(row: Row, table: ResultTable) -> list[tuple[str, list[str]]]:
-    """What a row shows below each other: a name for the line, and a text for each column."""
+    """The printed lines of a row: a label, and a text per column."""
     digits = table["digits"]
     cells = [cell or TableCell(ours=None, paper=None) for cell in row["cells"]]
     lines = [("ours", [number(cell["ours"], digits) for cell in cells])]

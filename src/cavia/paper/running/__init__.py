@@ -1,1 +1,1 @@
-"""Runs experiments: cells on the cores of this machine, one process each."""
+"""Runs the cells of experiments: on the cores of this machine, or on a cluster."""

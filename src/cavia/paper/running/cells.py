@@ -1,6 +1,6 @@
-"""The cells of an experiment, spread over workers, one process each.
+"""Distributes the cells of an experiment over workers, one process each.
 
-A cell that dies takes nothing with it, and its memory is returned.
+A cell that dies does not affect the others, and its memory is freed.
 """
 
 import math
@@ -16,15 +16,15 @@ from cavia.paper.schema import CellResult
 from cavia.training.interrupt import stop_requests
 from cavia.training.progress import Progress
 
-PATIENCE = 5.0  # seconds between looks at a cell that another process works on
+PATIENCE = 5.0  # seconds between checks of a cell that another process is training
 
 
 def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Display, until: float = math.inf) -> None:
-    """Keep the workers busy until all cells are finished; a cell of another process is waited for.
+    """Keep the workers busy until all cells are finished; wait for cells that other processes are training.
 
-    until: the moment, by time.monotonic(), at which all are asked to write their checkpoints and stop.
+    until: the time, by time.monotonic(), at which all workers are asked to write their checkpoints and stop.
     """
-    waiting = [(0.0, order, cell) for order, cell in cells]  # when to look at each
+    waiting = [(0.0, order, cell) for order, cell in cells]  # when to try each
     workers: list[Worker] = []
     with stop_requests() as stop:
         try:
@@ -38,7 +38,7 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Disp
                     _show(worker, display)
                 if stop.made:
                     display.say("stopping; every cell writes a checkpoint first (Ctrl-C again: at once)")
-                    raise Interrupted(_GO_ON)
+                    raise Interrupted(_RESUME)
                 if time.monotonic() >= until:
                     return
                 for worker in [worker for worker in workers if worker.exitcode is not None]:
@@ -53,11 +53,11 @@ def run_cells(cells: Sequence[tuple[Order, Cell]], where: Workers, display: Disp
             _stop(workers)
 
 
-_GO_ON = "stopped; finished cells are kept, run the same command again to go on"
+_RESUME = "stopped; finished cells are kept, run the same command again to resume"
 
 
 def _show(worker: Worker, display: Display) -> None:
-    """Show what it says."""
+    """Show the worker's messages."""
     for message in worker.news():
         if isinstance(message, Progress):
             display.progress(worker.name, message)
@@ -68,22 +68,22 @@ def _show(worker: Worker, display: Display) -> None:
 
 
 def _result(worker: Worker) -> CellResult:
-    """What the worker found; raises if it ended without a result."""
+    """The worker's result; raises if it ended without one."""
     if worker.exitcode == INTERRUPTED:
-        raise Interrupted(_GO_ON)
+        raise Interrupted(_RESUME)
     if worker.failure:
         raise CaviaError(f"{worker.name}: {worker.failure}")
     result = read_result(worker.order, worker.cell)
     if result is None:
         raise CaviaError(
             f"{worker.name}: its process ended with code {worker.exitcode} before it was finished "
-            "(killed, or out of memory?); run the same command again to go on"
+            "(killed, or out of memory?); run the same command again to resume"
         )
     return result
 
 
 def _stop(workers: list[Worker]) -> None:
-    """Ask every worker to write its checkpoint and end, and wait for it; a second Ctrl-C ends them at once."""
+    """Ask every worker to write its checkpoint and exit, and wait for it; a second Ctrl-C ends them at once."""
     for worker in workers:
         worker.stop()
     try:

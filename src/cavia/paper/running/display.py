@@ -1,4 +1,4 @@
-"""How a running experiment is shown: bars in a terminal; elsewhere lines, at a start, each minute and at an end."""
+"""Shows a running experiment: bars in a terminal; elsewhere lines when a cell starts, every minute, and at its end."""
 
 import math
 import sys
@@ -37,14 +37,14 @@ class Display:
             self._bars.stop()
 
     def say(self, line: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         if self._bars:
             self._bars.console.print(line, highlight=False, markup=False)
         else:
             print(line, file=sys.stderr, flush=True)
 
     def progress(self, cell: str, state: Progress) -> None:
-        """Show where a cell stands; without a terminal, when it starts and then once a minute."""
+        """Show a cell's progress; without a terminal, when it starts and then once a minute."""
         if self._bars:
             if cell not in self._rows:
                 self._rows[cell] = self._bars.add_task(f"  {cell}", text="")

@@ -13,11 +13,11 @@ from cavia.paper.running.processes import start_process
 from cavia.paper.running.work import work
 from cavia.paper.running.workers import Message, Worker, Workers
 
-MEMORY = 2**28  # bytes that a process takes, about, before it trains
+MEMORY = 2**28  # bytes that a process takes before training, roughly
 
 
 class LocalWorker(Worker):
-    """A cell in a process of this machine."""
+    """A cell in a process on this machine."""
 
     def __init__(self, order: Order, cell: Cell, threads: int):
         super().__init__(order, cell)
@@ -41,7 +41,7 @@ class LocalWorker(Worker):
 
 
 class LocalWorkers(Workers):
-    """`jobs` processes at a time, which share the cores."""
+    """`jobs` processes at a time that share the cores."""
 
     def __init__(self, jobs: int):
         require_memory(jobs * MEMORY, f"{shown(jobs)} cells at a time (--jobs)")
@@ -62,11 +62,11 @@ class LocalWorkers(Workers):
 
 
 def received(messages: Any) -> list[Message]:
-    """All that a process has sent so far."""
-    found: list[Message] = []
+    """All messages that a process has sent since the last call."""
+    sent: list[Message] = []
     try:
         while messages.poll():
-            found.append(messages.recv())
+            sent.append(messages.recv())
     except EOFError:
         pass
-    return found
+    return sent

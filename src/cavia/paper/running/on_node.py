@@ -1,4 +1,4 @@
-"""A cell on a node of a cluster: it trains in a folder of the node, and what it writes is carried to safety."""
+"""A cell on a node of a cluster: trains in a folder of the node; its files are copied to safety."""
 
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ from cavia.paper.running.work import work
 from cavia.paper.running.workers import Message
 from cavia.training.progress import Progress
 
-# In the order in which they are kept: metrics may be ahead of a checkpoint, and a result is the end.
+# In the order of copying: metrics may be ahead of a checkpoint, and the result comes last.
 FILES = (
     "config.json",
     "metrics.jsonl",
@@ -28,14 +28,14 @@ FILES = (
     "model.cavia",
     "result.json",
 )
-MARKS = ("checkpoint.safetensors", "result.json")  # files are carried when one of these is new
+MARKS = ("checkpoint.safetensors", "result.json")  # files are copied when one of these is new
 
 
 class News(NamedTuple):
     """What happened since the last call.
 
-    files:    name → content of those that are new, below the folder of all experiments.
-    exitcode: of the process; None as long as it runs.
+    files:    name → content of new files, below the folder of all experiments.
+    exitcode: of the process; None while it runs.
     """
 
     messages: list[Message]
@@ -45,14 +45,14 @@ class News(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a node is given to do.
+    """The work for a node.
 
-    files:    what there is of the cell, and of the same cell of other experiments: name → content. Empty if they are in
-              the storage.
-    versions: of those who give it.
-    storage:  where files are kept; None: they are sent home with the news.
+    files:    existing files of the cell, and of the same cell of other experiments: name → content. Empty if they are
+              in the storage.
+    versions: of the driver.
+    storage:  where files are kept; None: they are sent back to the driver with the news.
     within:   the folder of all experiments in the storage.
-    word:     what is written in the storage, if it is the same one.
+    word:     a token in the storage, to check that the node sees the same one.
     """
 
     order: Order
@@ -66,18 +66,18 @@ class Task:
 
 
 def folders_of(cell: Cell) -> str:
-    """The pattern of the folders that a cell may go on from, or take over."""
+    """The pattern of the folders that a cell may resume from, or adopt."""
     return f"*/cells/{cell.name}"
 
 
 class CellOnNode:
-    """Runs a cell in a process of the node. No call raises: what is wrong is among the news."""
+    """Runs a cell in a process of the node. No call raises: errors are reported in the news."""
 
     process: Any = None
     messages: Any = None
 
     def begin(self, task: Task) -> News:
-        """Start the cell, if this node can."""
+        """Start the cell, if this node is able to."""
         try:
             require_same_versions(task.versions)
             files = task.files
@@ -96,7 +96,7 @@ class CellOnNode:
         return News([f"on node {this_node()}"], {}, None)
 
     def news(self, seconds: float) -> News:
-        """What happened in so many seconds, or until the process ended."""
+        """Wait up to `seconds` or until the process ends, and report what happened."""
         until = time.monotonic() + seconds
         messages: list[Message] = []
         while (ended := not self.process.is_alive()) is False and time.monotonic() < until:
@@ -119,16 +119,16 @@ class CellOnNode:
         return News(messages, files, self.process.exitcode if ended else None)
 
     def stop(self) -> None:
-        """Ask the cell to write a checkpoint and end."""
+        """Ask the cell to write a checkpoint and exit."""
         if self.process:
             self.process.terminate()
 
     def _new_files(self) -> dict[str, bytes]:
-        """All that changed since they were carried, if a checkpoint or the result is among it."""
+        """All files that changed since the last copy, if a checkpoint or the result is among them."""
         stamps = self._stamps()
         if all(stamps.get(name) == self._seen.get(name) for name in MARKS):
             return {}
-        # A checkpoint is read before the metrics, which are written first.
+        # Read the checkpoint before the metrics, which are written before it.
         names = [name for name in reversed(FILES) if name in stamps and stamps[name] != self._seen.get(name)]
         self._seen = stamps
         prefix = self.folder.relative_to(self.scratch.address).as_posix()
@@ -136,10 +136,10 @@ class CellOnNode:
         return {f"{prefix}/{name}": content for name in reversed(names) if (content := read[name]) is not None}
 
     def _stamps(self) -> dict[str, tuple[int, int]]:
-        """File → when it was written, and its size."""
+        """File → time of its last change, and its size."""
         paths = {name: self.folder / name for name in FILES}
-        found = {name: path.stat() for name, path in paths.items() if path.exists()}
-        return {name: (one.st_mtime_ns, one.st_size) for name, one in found.items()}
+        stats = {name: path.stat() for name, path in paths.items() if path.exists()}
+        return {name: (one.st_mtime_ns, one.st_size) for name, one in stats.items()}
 
     def _placed(self, error: Exception) -> CaviaError:
         return type(error)(error) if isinstance(error, Busy) else CaviaError(f"on node {this_node()}: {error}")

@@ -1,4 +1,4 @@
-"""What to run and where: orders, and what is finished of them."""
+"""Orders: what to run and where, and which of their cells are finished."""
 
 import math
 import shlex
@@ -21,9 +21,9 @@ MOST_CELLS = 10_000  # of an experiment
 class Order:
     """What to run, and where.
 
-    set:       of the experiment's settings.
-    remeasure: measure again what is measured already; nothing is trained again.
-    ranks:     processes that train a cell together.
+    set:       name of the experiment's set of settings.
+    remeasure: measure finished cells again; nothing is trained again.
+    ranks:     processes per cell.
     """
 
     experiment: str
@@ -39,7 +39,7 @@ class Order:
 
     @property
     def settings(self) -> Any:
-        """The experiment's settings, with the changes."""
+        """The experiment's settings, with the changes applied."""
         return find(self.experiment).settings(self.set, self.changes)
 
     @property
@@ -57,7 +57,7 @@ class Order:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells of the experiment, none twice; raises if they are too many to be meant."""
+        """All cells of the experiment, without duplicates; raises if there are implausibly many."""
         experiment, settings = find(self.experiment), self.settings
         count = self.seeds * math.prod(map(len, experiment.lists(settings).values()))
         if count > MOST_CELLS:
@@ -69,12 +69,12 @@ class Order:
         return list({cell.name: cell for cell in experiment.cells(settings, self.seeds)}.values())
 
     def folder(self, cell: Cell) -> Path:
-        """Where a cell trains."""
+        """The folder of a cell."""
         return self.out / "cells" / cell.name
 
 
 def read_result(order: Order, cell: Cell) -> CellResult | None:
-    """The cell's result, if it is trained and measured as the order says."""
+    """The cell's result, if it was trained and measured as the order says."""
     path = order.folder(cell) / "result.json"
     values = read_value(path) if path.exists() else None
     result = CellResult.of(values)

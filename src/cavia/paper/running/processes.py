@@ -1,6 +1,6 @@
 """Processes for the cells, forked from a server that has imported PyTorch.
 
-Nothing heavy is imported here: the command line starts the server first of all, and it imports while the runner does.
+This module imports nothing heavy: the command line starts the server first, so that both import at the same time.
 """
 
 import os
@@ -14,20 +14,20 @@ from typing import Any
 
 from cavia.errors import CaviaError
 
-SAFE_PATH = "PYTHONSAFEPATH"  # modules of the folder that the user is in are not for the server
+SAFE_PATH = "PYTHONSAFEPATH"  # keeps modules in the user's folder out of the server
 
 
 def start_server(compiles: bool = False) -> bool:
-    """Let the server import what the cells need, and the compiler if it `compiles`; nothing if there is one already.
+    """Start a server that imports what the cells need, and the compiler if it `compiles`; does nothing if it runs.
 
-    Returns whether there is a server. There is none where PyTorch is not safe to fork (macOS), processes do not fork
-    (Windows) or the folder for temporary files takes no sockets (its name may be too long).
+    Returns whether there is a server. There is none where forking is unsafe for PyTorch (macOS) or impossible
+    (Windows), or where the temporary folder cannot hold sockets (its name may be too long).
     """
     if sys.platform != "linux":
         return False
     from multiprocessing.forkserver import ensure_running
 
-    compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"  # which the first gradient imports
+    compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"  # imported by the first gradient
     context = get_context("forkserver")
     context.set_forkserver_preload(["cavia.paper.running.server", "cavia.paper.running.work", compiler])
     before = os.environ.get(SAFE_PATH)
@@ -45,7 +45,7 @@ def start_server(compiles: bool = False) -> bool:
 
 
 def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Any, Any]:
-    """Start target(*arguments, send) in a process of its own; returns it, and the connection that `send` speaks to."""
+    """Start target(*arguments, send) in a new process; returns the process, and the receiving end of `send`."""
     context: Any = get_context("forkserver" if start_server() else "spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_begin, args=(dict(os.environ), target, *arguments, send), daemon=True)
@@ -64,15 +64,15 @@ def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Any, An
 
 
 def _begin(environment: dict[str, str], target: Callable[..., None], *arguments: Any) -> None:
-    os.environ.clear()  # the server's, which may be older than what the runner has by now
+    os.environ.clear()  # the server's variables may be outdated
     os.environ.update(environment)
     target(*arguments)
 
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """What is started here inherits that it ignores Ctrl-C, which is the runner's to handle."""
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+    """Processes started inside ignore Ctrl-C, which the runner handles."""
+    if threading.current_thread() is not threading.main_thread():  # cannot set signal handlers
         yield
         return
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)

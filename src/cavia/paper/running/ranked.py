@@ -1,4 +1,4 @@
-"""Cells on the cores of this machine, several processes ("ranks") each, which train one run together."""
+"""Cells on the cores of this machine, each trained by several processes ("ranks") together."""
 
 import os
 import time
@@ -19,11 +19,11 @@ from cavia.paper.running.work import follow, work
 from cavia.paper.running.workers import Message, Worker, Workers
 from cavia.training.launching import MeetingPoint
 
-GRACE = 5.0  # seconds in which the others end by themselves after one has
+GRACE = 5.0  # seconds for the other ranks to end by themselves after one has ended
 
 
 class RankedWorker(Worker):
-    """A cell in several processes of this machine: the first trains, measures, writes and speaks, the others follow."""
+    """A cell in several processes on this machine: the first trains, measures, writes and reports; the others help."""
 
     def __init__(self, order: Order, cell: Cell, ranks: int, threads: int):
         super().__init__(order, cell)
@@ -38,7 +38,7 @@ class RankedWorker(Worker):
 
     @property
     def exitcode(self) -> int | None:
-        """The first rank's, when all have ended; those that stay behind when one is gone are ended."""
+        """The first rank's, once all have ended; if one dies, the others are ended."""
         codes = [process.exitcode for process in self.processes]
         if self._ended_at is None and (codes[0] is not None or any(codes)):
             self._ended_at = time.monotonic()
@@ -47,7 +47,7 @@ class RankedWorker(Worker):
             if codes[gone]:  # the others may be compiling for minutes before they notice
                 self.failure = CaviaError(
                     f"rank {gone} of {len(codes)} ended with code {codes[gone]} (killed, or out of memory?); run the "
-                    "same command again to go on"
+                    "same command again to resume"
                 )
             self.kill()
         return None if None in codes else codes[0]
@@ -69,7 +69,7 @@ class RankedWorker(Worker):
 
 
 class RankedWorkers(Workers):
-    """`jobs` cells at a time on so many ranks each, which share the cores."""
+    """`jobs` cells at a time with `ranks` processes each, which share the cores."""
 
     def __init__(self, jobs: int, ranks: int):
         self.jobs, self.ranks, self.threads = jobs, ranks, threads_each(jobs * ranks)
@@ -92,7 +92,7 @@ class RankedWorkers(Workers):
 
 
 def too_many(jobs: int, ranks: int) -> str | None:
-    """A line about more processes than there are cores, if there are."""
+    """A warning if there are more processes than cores."""
     if jobs * ranks <= cores():
         return None
     fix = f"--ranks {cores()}" if ranks > cores() else f"--jobs {cores() // ranks}"
@@ -108,6 +108,6 @@ def _as_rank(environment: dict[str, str], target: Callable[..., None], *argument
 
 
 def _on_devices(order: Order, ranks: int) -> list[Order]:
-    """The order of each rank: of several GPUs, each has its own."""
+    """The order of each rank: with several GPUs, each rank has its own."""
     gpus = torch.cuda.device_count() if order.device == "cuda" else 0
     return [replace(order, device=f"cuda:{rank % gpus}") if gpus else order for rank in range(ranks)]

@@ -1,7 +1,7 @@
-"""Cells on a Ray cluster: each is an actor with a core or a GPU of its own.
+"""Cells on a Ray cluster: each is an actor with its own core or GPU.
 
-An actor trains in a folder of its node. Each checkpoint is sent home, or put where all nodes reach it; when a node
-dies, its cells go on elsewhere from there.
+An actor trains in a folder of its node. Each checkpoint is sent to the driver, or put into shared storage; when a node
+dies, its cells resume elsewhere from there.
 """
 
 import math
@@ -21,16 +21,16 @@ from cavia.paper.running.orders import Order
 from cavia.paper.running.workers import INTERRUPTED, Message, Worker, Workers
 from cavia.training.checkpoint import RunFolder
 
-INTERVAL = 0.5  # seconds between news of a cell
-LONG = 15.0  # seconds after which a cell that waits for a node says so
+INTERVAL = 0.5  # seconds between reports of a cell
+LONG = 15.0  # seconds after which a cell reports that it waits for a node
 KILLED = 255  # exit code of a process that was killed together with the server that started it
-DEATHS = 5  # of a cell's workers in a row, without a checkpoint between them, after which it gives up
+DEATHS = 5  # of a cell's workers in a row without a new checkpoint, after which the cell gives up
 
 
 class RayWorkers(Workers):
-    """Actors of a cluster, as many as it has cores (or GPUs, if cells need one) at the time, or `jobs`.
+    """Actors of a cluster: `jobs`, or as many as it currently has cores (or GPUs, if cells need one).
 
-    storage: where checkpoints are kept; None: they are sent home.
+    storage: where checkpoints are kept; None: they are sent to the driver.
     """
 
     def __init__(self, cluster: Cluster, jobs: int | None = None, storage: str | None = None, device: str = "cpu"):
@@ -42,14 +42,14 @@ class RayWorkers(Workers):
         self.versions = versions()
 
     def close(self) -> None:
-        """Leave nothing of ours in the storage but the run folders."""
+        """Remove everything of ours from the storage, except the run folders."""
         if self.storage:
             Storage(self.storage).forget(self.word)
 
     @property
     def room(self) -> int:
         there = int(self.cluster.resources().get(self.resource, 0))
-        return self.jobs or there + 1  # one waits, so that a cluster that grows by itself does
+        return self.jobs or there + 1  # one waits, so that a cluster with autoscaling grows
 
     def start(self, order: Order, cell: Cell) -> Worker:
         return RayWorker(self, order, cell)
@@ -65,9 +65,9 @@ class RayWorkers(Workers):
 
 
 class RayWorker(Worker):
-    """A cell on some node of the cluster."""
+    """A cell on a node of the cluster."""
 
-    pending: Any = None  # the answer that is waited for
+    pending: Any = None  # the answer it waits for
     _exitcode: int | None = None
 
     def __init__(self, where: RayWorkers, order: Order, cell: Cell):
@@ -113,9 +113,9 @@ class RayWorker(Worker):
             self._end([], INTERRUPTED)
 
     def _begin(self) -> None:
-        """Ask for a node, and go on there from what is kept."""
+        """Request a node, and resume there from the kept files."""
         where = self._where
-        device = "cuda" if "num_gpus" in where.needs else self.order.device  # the one that Ray lets it see
+        device = "cuda" if "num_gpus" in where.needs else self.order.device  # the GPU that Ray assigns
         data = replace(self.order.data, root=self.order.data.root.absolute())
         order = replace(self.order, device=device, data=data, out=self.order.out.absolute())
         task = Task(order, self.cell, 1, where.versions)
@@ -129,7 +129,7 @@ class RayWorker(Worker):
         self._has_begun, self._patient_until = False, time.monotonic() + LONG
 
     def _take(self) -> None:
-        """Take in what the node has answered, if it has."""
+        """Process the node's answer, if there is one."""
         if self.pending is None:
             return
         gone = self._ray.exceptions.RayActorError
@@ -159,7 +159,7 @@ class RayWorker(Worker):
         self._end(news.messages, news.exitcode)
 
     def _say_that_it_waits(self) -> None:
-        """Say so once, if the cluster has nothing of what it waits for."""
+        """Report once that the cell waits, if the cluster lacks the resource."""
         where = self._where
         if self._has_begun or time.monotonic() < self._patient_until or where.cluster.resources().get(where.resource):
             return
@@ -167,17 +167,17 @@ class RayWorker(Worker):
         self._said.append(f"waits for a node with a free {where.resource}; the cluster has none")
 
     def _lose(self, what: str, error: Exception | None = None) -> None:
-        """The node, the actor or its process has died: what, in words."""
+        """Handle the death of the node, the actor or its process; what: which one, in words."""
         if "ModuleNotFoundError" in str(error):
             self._end([CaviaError("a node cannot import cavia; install the same version on all nodes")], 2)
         elif self._is_stopping:
             self._end([], INTERRUPTED)
         elif self._deaths == DEATHS:
             why = f"{what} {DEATHS + 1} times before it wrote a checkpoint (out of memory?)"
-            self._end([CaviaError(f"{why}; run the same command again to go on")], 2)
+            self._end([CaviaError(f"{why}; run the same command again to resume")], 2)
         else:
             self._deaths += 1
-            self._said.append(f"{what}; it goes on elsewhere from its last checkpoint")
+            self._said.append(f"{what}; it resumes elsewhere from its last checkpoint")
             self._begin()
 
     def _end(self, messages: list[Message], exitcode: int) -> None:

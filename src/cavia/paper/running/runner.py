@@ -1,4 +1,4 @@
-"""Runs an experiment: has what is not finished trained and measured, and sums up."""
+"""Runs an experiment: trains and measures the unfinished cells, and summarises the results."""
 
 import json
 import platform
@@ -31,7 +31,7 @@ def run(order: Order, where: Workers | None = None) -> Result:
     """
     experiment = find(order.experiment)
     settings, cells = order.settings, order.cells
-    experiment.tasks(settings, cells[0], order.data)  # raises if the data are not there; decodes pictures once for all
+    experiment.tasks(settings, cells[0], order.data)  # raises if data are missing; decodes pictures once for all cells
     open_cells = [cell for cell in cells if order.remeasure or read_result(order, cell) is None]
     with Display(experiment.id, total=len(cells), finished=len(cells) - len(open_cells)) as display:
         run_cells([(order, cell) for cell in open_cells], where or LocalWorkers(order.jobs), display)
@@ -42,7 +42,7 @@ def run(order: Order, where: Workers | None = None) -> Result:
 
 
 def sum_up(order: Order, settings: Settings, results: list[CellResult]) -> Result:
-    """What the results of the cells show, and how they were made."""
+    """The experiment's result: a summary of its cells, and how they were made."""
     from cavia import __version__
 
     experiment = find(order.experiment)
@@ -78,14 +78,14 @@ def sum_up(order: Order, settings: Settings, results: list[CellResult]) -> Resul
 
 
 def _short(result: CellResult) -> dict[str, Any]:
-    """A cell as the experiment's result has it: its choices and every value that is short."""
+    """A cell as stored in the experiment's result: its choices and all short values."""
     values = {name: value for name, value in result.as_json().items() if name not in ("choices", "format", "probes")}
     values = {**result.choices, **result.probes, **values, **result.choices}
     return {name: value for name, value in values.items() if value not in ({}, "") and len(json.dumps(value)) < SHORT}
 
 
 def state(order: Order) -> str:
-    """How far an experiment is: "finished", "3 of 13 cells", "not run"."""
+    """The progress of an experiment: "finished", "3 of 13 cells", "not run"."""
     if (order.out / "result.json").exists():
         return "finished"
     cells = order.cells

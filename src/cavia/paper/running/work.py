@@ -1,4 +1,4 @@
-"""What a cell's process does, wherever it runs."""
+"""The work of a cell's process, wherever it runs."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ from cavia.tensor_file import write_json
 
 
 def work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
-    """Train one cell, in a process of its own."""
+    """Train one cell, in its own process."""
 
     def send(message: Message) -> None:
         try:
             messages.send(message)
-        except OSError:  # the runner is gone: stop as if asked to
+        except OSError:  # the runner has died: stop as if asked to
             os.kill(os.getpid(), signal.SIGTERM)
 
     torch.set_num_threads(threads)
@@ -30,7 +30,7 @@ def work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     try:
         result = read_result(order, cell)
         if result and (result.diverged or not order.remeasure):
-            return  # another process was faster, or there is nothing to measure
+            return  # another process was faster, or nothing needs measuring
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", message="the meta-step could not be compiled")
@@ -46,7 +46,7 @@ def work(order: Order, cell: Cell, threads: int, messages: Any) -> None:
 
 
 def follow(order: Order, cell: Cell, threads: int, messages: Any) -> None:
-    """Train one cell as another rank than the first, which says, measures and writes everything."""
+    """Help to train one cell, as a rank other than the first, which reports, measures and writes everything."""
     torch.set_num_threads(threads)
     try:
         with warnings.catch_warnings():
@@ -55,6 +55,6 @@ def follow(order: Order, cell: Cell, threads: int, messages: Any) -> None:
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except Diverged:
-        return  # a result, which the first rank writes
+        return  # divergence is a result, which the first rank writes
     except (CaviaError, OSError, RuntimeError, MemoryError, OverflowError):
         raise SystemExit(2) from None

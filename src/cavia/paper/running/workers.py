@@ -1,4 +1,4 @@
-"""Where cells run: all that the runner asks of this machine, or of a cluster."""
+"""The contract of workers, which run cells: on this machine or on a cluster."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from cavia.paper.running.orders import Order
 from cavia.training.progress import Progress
 
 INTERRUPTED = 130  # exit code of a worker that was asked to stop
-Message: TypeAlias = Progress | CaviaError | str  # where it stands, why it gives up, a line to show
+Message: TypeAlias = Progress | CaviaError | str  # its progress, why it gives up, a line to show
 
 
 class Worker(ABC):
-    """One cell at work. When it has ended, all that it wrote is in the order's folder."""
+    """A running cell. Once it has ended, all of its files are in the order's folder."""
 
     def __init__(self, order: Order, cell: Cell):
         self.order, self.cell = order, cell
-        self.failure: CaviaError | None = None  # what it says before it gives up
+        self.failure: CaviaError | None = None  # why it gave up
 
     @property
     def name(self) -> str:
@@ -27,15 +27,15 @@ class Worker(ABC):
     @property
     @abstractmethod
     def exitcode(self) -> int | None:
-        """How its process ended; None as long as it runs."""
+        """The exit code of its process; None while it runs."""
 
     @abstractmethod
     def news(self) -> list[Message]:
-        """What it said since the last call; does not wait."""
+        """Its messages since the last call; does not wait."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask it to write its checkpoint and end."""
+        """Ask it to write its checkpoint and exit."""
 
     @abstractmethod
     def join(self) -> None:
@@ -43,7 +43,7 @@ class Worker(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End it at once, if it has not ended."""
+        """Kill it, if it has not ended."""
 
 
 class Workers(ABC):
@@ -52,12 +52,12 @@ class Workers(ABC):
     @property
     @abstractmethod
     def room(self) -> int:
-        """How many cells may be at work at the same time, as things are."""
+        """How many cells may currently run at the same time."""
 
     @abstractmethod
     def start(self, order: Order, cell: Cell) -> Worker:
-        """Set a worker to a cell, which goes on from its checkpoint in the order's folder."""
+        """Start a worker on a cell, which resumes from its checkpoint in the order's folder."""
 
     @abstractmethod
     def wait(self, workers: Sequence[Worker], seconds: float) -> None:
-        """Wait for news of any of these, for so many seconds at most."""
+        """Wait for news from any of these workers, at most `seconds`."""

@@ -1,4 +1,4 @@
-"""Table 1 and Figures 3 and 4: regression of sine curves (Section 5.1.1)."""
+"""Table 1 and Figures 3 and 4: sine regression (Section 5.1.1)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the sine experiments show, by the rules of results/claims.md."""
+"""Summaries of the sine experiments, by the rules of results/claims.md."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,9 +11,9 @@ from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSet
 from cavia.paper.statistics import at_rates, below, best, difference, estimate, scores, text
 
 MSE = "mse"
-BEYOND = 10  # times the error before any step: off the scale
+BEYOND = 10  # times the error before any step counts as off the scale
 SMOOTH = 0.8  # R²
-WITHIN = (1.5, 2.0)  # times its best error: where a method performs well; the second is the first version's
+WITHIN = (1.5, 2.0)  # times its best error: limits of good performance; the second is from our first version
 
 
 def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summary:
@@ -58,7 +58,7 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
 
 
 def _curves(one: CellResult) -> Curves:
-    """Some test curves and how they were fitted."""
+    """Some test curves and their fits."""
     panels: list[CurvePanel] = [
         {"title": f"unseen curve {number}", **curve}  # type: ignore[typeddict-item]  # as it was measured
         for number, curve in enumerate(one.probes["curves"], 1)
@@ -76,7 +76,7 @@ def _curves(one: CellResult) -> Curves:
 
 
 def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary:
-    """CAVIA, and MAML at each of its rates; the one that validates best after one step is the rival."""
+    """CAVIA, and MAML at each of its rates; the best by validation after one step is the rival."""
     of_maml = list(at_rates(results, "MAML").values())
     ours, rival = best(at_rates(results, "CAVIA").values()), best(of_maml)
     groups = [group for group in (ours, rival, *(group for group in of_maml if group is not rival)) if group]
@@ -147,7 +147,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
 
 
 def _rates_claims(series: list[Series], factor: float) -> Iterator[Claim]:
-    """At how many rates CAVIA, and then each other method, is within so many times its own best error."""
+    """At how many rates CAVIA, then each other method, is within `factor` times its own best error."""
     rule, of_cavia, of_maml = f"within {factor:g} times its best error", 0, 0
     for one in series:
         least = min((y for y in one["y"] if y is not None), default=0.0)

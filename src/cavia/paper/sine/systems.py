@@ -1,4 +1,4 @@
-"""Sine curves beyond the paper: every method in equal time, and a hundred steps of each inner optimiser."""
+"""Sine regression beyond the paper: every method in equal time, and a hundred steps of each inner optimiser."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from cavia.paper.sine.training import SineSettings
 from cavia.paper.statistics import at_rates, best, estimate, finite, scores, text
 from cavia.tasks.sine import Sine
 
-# Method → the inner rates that are tried; the best on validation tasks is reported.
+# Method → the inner learning rates to try; the best on validation tasks is reported.
 TRIED: dict[str, tuple[float, ...]] = {
     "CAVIA": (1.0,),
     "MAML": (0.003, 0.01),
@@ -30,7 +30,7 @@ TRIED: dict[str, tuple[float, ...]] = {
     "VERSA (regression)": (1.0,),
     "CAVIA, Gauss–Newton": (1.0,),
 }
-# The same for runs that go on for a hundred steps.
+# The same for tests with a hundred steps.
 WALKED: dict[str, tuple[float, ...]] = {
     "CAVIA": (0.1, 1.0),
     "CAVIA, momentum": (0.03, 0.1),
@@ -39,12 +39,12 @@ WALKED: dict[str, tuple[float, ...]] = {
     "MAML": (0.003, 0.01),
 }
 MSE = "mse"
-LITTLE = 0.002  # what an optimiser is to reach after a hundred steps
+LITTLE = 0.002  # the error that an optimiser should reach after a hundred steps
 
 
 @dataclass(frozen=True)
 class MethodsSettings(SineSettings):
-    """Every method for the same time on one core."""
+    """Every method trained for the same time on one core."""
 
     known: ClassVar = {"methods": tuple(TRIED)}
 
@@ -52,7 +52,7 @@ class MethodsSettings(SineSettings):
     minutes: float = 10.0
     methods: tuple[str, ...] = tuple(TRIED)
     context: int = 5
-    code: int = 40  # numbers that CNP and VERSA read of a task, and features of VERSA
+    code: int = 40  # size of the task code of CNP and VERSA, and of VERSA's features
     steps: int = 1  # in training, too
     walked_steps: int = 5  # of methods that need many
     cooldown: float = 0.3
@@ -99,8 +99,8 @@ def learner(settings: MethodsSettings | WalkSettings, cell: Cell, family: Sine) 
 def as_trained(learner: Learner, family: Sine, settings: MethodsSettings, cell: Cell) -> dict[str, Any]:
     """MSE on the test tasks before adaptation, and after as many steps as in training."""
     sizes = (settings.test_tasks, settings.support, settings.test_points)
-    found = evaluate(learner, family, *sizes, learner.inner_steps, chunk=1000)
-    return {"scores": {MSE: found.scores[[0, -1]].tolist()}}
+    result = evaluate(learner, family, *sizes, learner.inner_steps, chunk=1000)
+    return {"scores": {MSE: result.scores[[0, -1]].tolist()}}
 
 
 def methods_summary(settings: MethodsSettings, results: list[CellResult]) -> Summary:

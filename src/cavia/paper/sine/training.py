@@ -1,4 +1,4 @@
-"""What the sine experiments train and measure."""
+"""Training and measurement of the sine experiments."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ COMPARED = ("CAVIA", "MAML", "CAVIA, learned start", "MT-net")  # over all inner
 
 @dataclass(frozen=True)
 class SineSettings(Settings):
-    """What every sine experiment shares: the paper's values."""
+    """Shared by all sine experiments: the paper's values."""
 
     iterations: int = 50_000
     tasks_per_batch: int = 25
@@ -77,14 +77,14 @@ def learner(settings: SineSettings, cell: Cell, family: Sine) -> Learner:
 
 def errors(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
     """MSE on the test tasks after 0 … steps gradient steps."""
-    found = evaluate(
+    result = evaluate(
         learner, family, settings.test_tasks, settings.support, settings.test_points, settings.steps, chunk=1000
     )
-    return {"scores": {"mse": found.scores.tolist()}}
+    return {"scores": {"mse": result.scores.tolist()}}
 
 
 def errors_and_curves(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
-    """`errors`, and what some test curves look like before and after one step."""
+    """`errors`, and the fits of some test curves before and after one step."""
     batch = next(_test_tasks(learner, family, settings).split(SHOWN))
     return errors(learner, family, settings, cell) | {"probes": {"curves": fitted_curves(learner, batch, 1)}}
 
@@ -96,12 +96,12 @@ def gradient_norms(learner: Learner, family: Sine, settings: SineSettings, cell:
 
 def embedding(learner: Learner, family: Sine, settings: SineSettings, cell: Cell) -> dict[str, Any]:
     batch = _test_tasks(learner, family, settings)
-    found = contexts(learner, batch, settings.steps)
+    context = contexts(learner, batch, settings.steps)
     of_tasks = {name: values.tolist() for name, values in batch.attributes.items()}
-    r2 = {name: neighbour_r2(found, values) for name, values in batch.attributes.items()}
-    told = identifiability(found, batch.attributes, periods={"phase": 2 * math.pi})
+    r2 = {name: neighbour_r2(context, values) for name, values in batch.attributes.items()}
+    identified = identifiability(context, batch.attributes, periods={"phase": 2 * math.pi})
     return errors(learner, family, settings, cell) | {
-        "probes": {"context": found.tolist(), **of_tasks, "r2": r2, **told}
+        "probes": {"context": context.tolist(), **of_tasks, "r2": r2, **identified}
     }
 
 
