@@ -115,7 +115,7 @@ def test_changed_settings_are_named(tmp_path):
     index = write_report([tmp_path], tmp_path / "out")
     for page in (index, index.with_name("report.md")):
         assert "full, 3 settings changed" in page.read_text()
-        assert "the settings of --full, but for minutes 11, methods CAVIA / CAVIA (first order), many 1 / 1" in (
+        assert "the settings of --full, except minutes 11, methods CAVIA / CAVIA (first order), many 1 / 1" in (
             page.read_text()
         )
         assert "own" not in re.findall(r"budget: (\w+)", page.read_text())

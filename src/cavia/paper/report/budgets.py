@@ -8,7 +8,7 @@ from cavia.paper.schema import Result
 SETS = ("full", "quick", "tuned", "first")
 LONGEST = 30  # characters of a setting's value
 _WARNINGS = {
-    "first": "a first look: some cells of the table, one seed, with the paper's full training",
+    "first": "a first look: some cells of the table, one seed, trained in full",
     "tuned": "tuned: settings that we found to work better than the paper's",
 }
 
@@ -33,7 +33,7 @@ def warning(result: Result, beyond: bool) -> str:
     elif result["budget"] == "own":
         base, changes = _made_with(result)
         listed = ", ".join(f"{name} {value}" for name, value in changes.items())
-        general = f"the settings of --{base}, but for {listed or 'some that the command below names'}"
+        general = f"the settings of --{base}, except {listed or 'those that the command below names'}"
     return ". ".join(filter(None, (general, result.get("differs", ""))))
 
 

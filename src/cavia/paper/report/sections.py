@@ -14,7 +14,7 @@ from cavia.paper.schema import Result
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
 BEYOND = "Beyond the paper"
-ABOUT_BEYOND = "What the paper does not have: what it hoped for, and the systems that it names."
+ABOUT_BEYOND = "Experiments that the paper does not have: the future work that it suggests, the methods that it names."
 
 
 @dataclass(frozen=True)
