@@ -85,9 +85,10 @@ def measure(axis: str, rounds: int, largest: int, seconds: float, pool: Any) -> 
 def draw(result: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Time and memory against each axis, both logarithmic."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    figure = Figure(figsize=(3.2 * len(result), 5.6), layout="constrained")
-    axes = figure.subplots(2, len(result), squeeze=False, sharey="row")
+    figure = Figure(figsize=(2.1 * len(result) + 0.5, 4.4), layout="constrained")
+    axes = figure.subplots(2, len(result), squeeze=False, sharex="col", sharey="row")
     rows: Sequence[tuple[str, str, str]] = (
         ("milliseconds", "time_exponent", "ms a step"),
         ("peak_memory_mb", "memory_exponent", "MB of peak memory"),
@@ -97,15 +98,20 @@ def draw(result: Mapping[str, Mapping[str, Any]], path: Path) -> None:
             panel = axes[row][column]
             shown = [(size, value) for size, value in zip(part["sizes"], part[values], strict=True) if value > 0]
             if shown:
-                panel.loglog(*zip(*shown, strict=True), marker="o", markersize=4, color="#1f5fa8")
-            name = "–" if part[slope] is None else f"{part[slope]:g}"
-            panel.set_title(f"exponent {name}", fontsize=9)
+                panel.loglog(*zip(*shown, strict=True), marker="o", markersize=4, color="#0072b2")
+            for scale in (panel.xaxis, panel.yaxis):
+                scale.set_major_formatter(StrMethodFormatter("{x:g}"))
+                scale.set_minor_formatter(NullFormatter())
+            if row == 0:  # times span less than memory
+                panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            name = "–" if part[slope] is None else f"∝ {axis}^{part[slope]:g}"
+            panel.set_title(f"{'time' if row == 0 else 'memory'} {name}", fontsize=9)
             panel.grid(alpha=0.3)
             if column == 0:
                 panel.set_ylabel(label)
             if row == 1:
                 panel.set_xlabel(axis)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=160)
 
 
 def main() -> None:

@@ -217,7 +217,7 @@ def markdown(result: dict[str, Any]) -> str:
         for one in result["sizes"]
     )
     verdict = "is there once, and is that of the one process to the bit" if ray["same"] else "is NOT the same"
-    pace = f"{result['tasks'] / ray['seconds']:,.0f} a second, with all that starts and compiles"
+    pace = f"{result['tasks'] / ray['seconds']:,.0f} a second, start-up and compilation included"
     return f"""# A million tasks
 
 `python benchmarks/scale.py --tasks {result["tasks"]}` at commit {result["commit"]}: sine curves of {POINTS} points from
@@ -229,7 +229,7 @@ Parquet files into PostgreSQL on the same machine, contexts of {result["context"
 |---|---|---|---|---|---|---|---|
 {rows}
 
-A line through the two smaller sizes foretells {cost["expected"]:.1f} s for the largest.
+A line through the two smaller sizes predicts {cost["expected"]:.1f} s for the largest.
 A plain loop, one task after another, does {result["loop"]:,.0f} tasks a second.
 
 ## Two nodes of one core each
@@ -239,7 +239,7 @@ One worker was killed when {ray["killed_at"] or 0:,} contexts were there. Every 
 
 ## A billion tasks on a thousand cores, by these figures
 
-| | |
+| what | how much |
 |---|---|
 | data | {BILLION * cost["data_bytes"] / 1e12:.2f} TB of Parquet |
 | contexts | {BILLION * cost["store_bytes"] / 1e12:.2f} TB in PostgreSQL |
@@ -247,7 +247,7 @@ One worker was killed when {ray["killed_at"] or 0:,} contexts were there. Every 
 | looking for tasks in two places, on one core | {cost["looking_hours"]:.1f} hours |
 | writing {cost["writes"]:,.0f} contexts a second, as one writer does here | {cost["writing_hours"]:.1f} hours |
 
-What breaks first is the server: {cost["cores"]:.1f} cores that compute keep one writer busy.
+The server is the first bottleneck: {cost["cores"]:.1f} computing cores keep one writer busy.
 """
 
 

@@ -2,14 +2,17 @@
 
 import json
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from cavia.commit import this_commit
+from cavia.paper.report.palette import CLASSES
 from tables_data import FOLDS, SOURCES
 
 OURS = "CAVIA"
 VERDICTS = ("CAVIA better", "level", "CAVIA worse", "open")
+HIGHEST = 1.6  # of the picture: some errors are many times CAVIA's
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's, by number of splits
 
 
@@ -134,21 +137,29 @@ def _missing(summary: dict[str, Any]) -> list[str]:
 
 
 def _picture(summary: dict[str, Any], path: Path) -> None:
+    """Each rival's error as a multiple of CAVIA's; hollow marks at the upper edge are beyond it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.add_subplot()
     rivals = list(dict.fromkeys(name for table in summary.values() for name in table["methods"] if name != OURS))
-    for place, rival in enumerate(rivals):
-        points = [
-            (i, table["methods"][rival]["mean"] / table["methods"][OURS]["mean"])
-            for i, table in enumerate(summary.values())
-            if rival in table["methods"]
-        ]
-        axes.plot(*zip(*points, strict=True), "osD^vP*X"[place % 8], label=rival, markersize=6)
-    axes.axhline(1, color="black", linewidth=1)
+    lowest = 1.0
+    for place, (rival, colour) in enumerate(zip(rivals, cycle(CLASSES))):
+        look: dict[str, Any] = {"marker": "osD^vP*X"[place % 8], "color": colour, "markersize": 6, "linestyle": ""}
+        axes.plot([], [], label=rival, **look)
+        for column, table in enumerate(summary.values()):
+            if rival not in table["methods"]:
+                continue
+            ratio = table["methods"][rival]["mean"] / table["methods"][OURS]["mean"]
+            beyond = {"fillstyle": "none", "clip_on": False} if ratio > HIGHEST else {}
+            aside = 0.1 * (place - (len(rivals) - 1) / 2)  # marks of one table do not cover each other
+            axes.plot(column + aside, min(ratio, HIGHEST), **look | beyond)
+            lowest = min(lowest, ratio)
+    axes.axhline(1, color="black", linewidth=1, zorder=0)
     axes.set_xticks(range(len(summary)), list(summary), rotation=30, ha="right")
-    axes.set_ylim(0.8, 1.6)
-    axes.set_ylabel("error, CAVIA's = 1 (above 1.6 not shown)")
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+    axes.set_ylim(lowest - 0.05, HIGHEST)
+    axes.set_ylabel(f"error, CAVIA's = 1 (hollow: above {HIGHEST})")
+    axes.set_title("Error on unseen groups; above the line CAVIA is better", fontsize=10, pad=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
     figure.savefig(path, dpi=130)

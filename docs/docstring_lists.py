@@ -5,7 +5,7 @@ from typing import Any
 
 import griffe
 
-ARGUMENT = re.compile(r"^([a-z_]+(?:, [a-z_]+)*):\s+(\S.*)$")
+ARGUMENT = re.compile(r"^([a-z_][a-z_0-9]*(?:, [a-z_][a-z_0-9]*)*):\s+(\S.*)$")
 
 
 class ArgumentLists(griffe.Extension):

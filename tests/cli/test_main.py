@@ -57,7 +57,10 @@ def test_report_writes_a_page(finished, tmp_path, capsys):
 def test_list_shows_what_there_is(tmp_path, capsys):
     assert main(["list", "--runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("table1", "fig3a", "fig3b", "fig3c", "fig4", "not run"))
+    assert all(name in shown for name in ("table1", "fig3a", "fig3b", "fig3c", "fig4"))
+    assert "finished" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) < 60  # readable in a terminal of 80 columns
 
 
 @pytest.mark.parametrize(

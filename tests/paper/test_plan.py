@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from cavia.errors import CaviaError
 from cavia.paper.catalogue import CATALOGUE
 from cavia.paper.experiment import Data
 from cavia.paper.plan import read_plan
@@ -25,3 +28,8 @@ def test_the_network_of_the_embeddings_is_trained_before_them():
     assert folders.index(embeddings.settings.network) < folders.index(
         str(embeddings.folder(embeddings.cells[0]) / "model.cavia")
     )
+
+
+def test_a_plan_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(CaviaError, match=r"there is no plan .*plan\.toml; call this in a clone .* --plan"):
+        read_plan(tmp_path / "plan.toml", Path("runs"))

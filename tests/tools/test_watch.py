@@ -34,13 +34,19 @@ def test_evaluate_scores_a_policy(navigation, capsys):
     assert "return after 2 steps" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "size"), [("way.gif", (480, 240)), ("way.png", (8 * 240, 2 * 240))])
+@pytest.mark.parametrize(("name", "size"), [("way.gif", (480, 240 + 26)), ("way.png", (4 * 240, 2 * (2 * 240 + 26)))])
 def test_watch_navigation(navigation, tmp_path, capsys, name, size):
     assert main(["watch", str(navigation), "--updates", "1", "--task", "3", "--out", str(tmp_path / name)]) == 0
     assert "return after 0 … 1 updates, mean actions: " in capsys.readouterr().out
     with Image.open(tmp_path / name) as picture:
         assert picture.size == size
         assert getattr(picture, "n_frames", 1) == (1 if name.endswith("png") else 6)
+
+
+def test_every_episode_has_a_caption(navigation):
+    with Image.open(io.BytesIO(Watched(navigation, 0, 1).picture("png"))) as picture:
+        above = [picture.convert("L").crop((0, top, 240, top + 26)).getextrema()[0] for top in (0, 2 * 240 + 26)]
+    assert max(above) < 100  # dark letters on white
 
 
 def test_a_policy_is_opened_with_its_environment(navigation):
@@ -69,8 +75,10 @@ def test_watch_the_cheetah_without_opengl(tmp_path, capsys, monkeypatch):
     assert main(order) == 0
     assert "no off-screen OpenGL here (no driver): limbs drawn as lines" in capsys.readouterr().out
     with Image.open(tmp_path / "cheetah.gif") as picture:
-        assert picture.size == (480, 480)
+        assert picture.size == (480, 2 * (240 + 26))
         picture.seek(1)
+    with Image.open(io.BytesIO(Watched(folder, 0, 1).picture("png"))) as picture:
+        assert picture.size == (4 * 240, 2 * (2 * 180 + 26))  # frames without the empty sides
     pictures = Watched(folder, 0, 0).frames[0]
     assert min(frame.min() for frame in pictures) < 60  # there is a cheetah in every one of them
 

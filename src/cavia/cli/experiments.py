@@ -88,14 +88,15 @@ def _list(options: argparse.Namespace) -> None:
     from cavia.paper.catalogue import CATALOGUE
 
     names = ("quick", "full", "tuned")
-    table = Table(Column("id", no_wrap=True), "reproduces", *names, box=None, header_style="bold")
+    narrow = [Column(name, no_wrap=True) for name in ("id", *names)]
+    table = Table(narrow[0], "reproduces", *narrow[1:], box=None, header_style="bold")
     shown_beyond = False
     for experiment in CATALOGUE.values():
         if experiment.beyond and not shown_beyond:
             shown_beyond = True
             table.add_row("", "beyond the paper:", style="bold")
         states = (
-            f"{_duration(experiment.minutes[name])}, {_state(experiment, name, options.runs)}"
+            _duration(experiment.minutes[name]) + _state(experiment, name, options.runs)
             if name in experiment.sets
             else "–"
             for name in names
@@ -109,10 +110,12 @@ def _duration(minutes: float) -> str:
 
 
 def _state(experiment: Any, name: str, runs: Path) -> str:
+    """`, finished` or `, 3 of 13 cells`; nothing for what is not run."""
     from cavia.paper.running.orders import Order
-    from cavia.paper.running.runner import state
+    from cavia.paper.running.runner import NOT_RUN, state
 
-    return state(Order(experiment.id, name, runs / name / experiment.id))
+    how_far = state(Order(experiment.id, name, runs / name / experiment.id))
+    return "" if how_far == NOT_RUN else f", {how_far}"
 
 
 def _run(options: argparse.Namespace) -> None:

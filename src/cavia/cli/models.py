@@ -51,7 +51,7 @@ def add_model_commands(commands: Any) -> None:
         "--out",
         type=a_path,
         default=Path("out.gif"),
-        help="a .gif, or a .png with a strip of frames (default: out.gif)",
+        help="a .gif, or a .png with eight frames of each episode (default: out.gif)",
     )
     watch.set_defaults(action=_watch)
 

@@ -20,6 +20,8 @@ def read_plan(path: Path, runs: Path, **how: Any) -> list[Order]:
 
     how: the device, the data and other arguments that all orders share.
     """
+    if not path.exists():
+        raise CaviaError(f"there is no plan {path}; call this in a clone of the repository, or name one with --plan")
     try:
         document = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # invalid TOML, or an unreadable file

@@ -94,7 +94,7 @@ DELETE: dict[str, Any] = {
 DELETE["responses"].pop(200)
 NEAR = _object(["id", "distance"], id={"type": "string"}, distance={"type": "number"})
 NEAREST: dict[str, Any] = {
-    "summary": "The tasks whose contexts are nearest to one's",
+    "summary": "The tasks with the nearest contexts",
     "responses": answers(
         _object(["id", "nearest"], id={"type": "string"}, nearest={"type": "array", "items": NEAR}), 404, 422, 503
     ),

@@ -60,7 +60,8 @@ class FittedTable:
             what = "accuracy" if encoding.is_classification else f"root mean squared error of {target}"
             lines.append(f"{what} {unseen}")
             for step, (mean, width) in enumerate(scores):  # one task alone has no interval
-                lines.append(f"  {step} steps: {mean:.4g}" + ("" if math.isnan(width) else f" ± {width:.2g}"))
+                interval = "" if math.isnan(width) else f" ± {width:.2g}"
+                lines.append(f"  {step} step{'s' * (step != 1)}: {mean:.4g}{interval}")
         return "\n".join(lines)
 
     def scores(self) -> dict[str, list[tuple[float, float]]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from cavia.envs.base import TaskEnv
@@ -27,7 +27,9 @@ from cavia.tools.opening import open_policy
 Frame = NDArray[np.uint8]  # [height, width, 3]
 SIZE = (480, 240)  # of a cheetah's frame
 SQUARE = 240  # side of a navigation map
-STRIP = 8  # frames per strip
+STRIP, ACROSS = 8, 4  # frames per strip, and per line of it
+CLOSE = (slice(60, 240), slice(120, 360))  # the part of a cheetah's frame in a strip, without empty sides and sky
+CAPTION = 26  # height of the line above an episode
 TASKS = 10  # test tasks to choose from; more if the task's number is larger
 GIF_STEP = 5  # hundredths of a second: the cheetah's control step, in GIF's unit
 INK, PALE, GOAL, GROUND = (40, 40, 48), (170, 186, 214), (208, 64, 48), (232, 228, 220)
@@ -65,13 +67,19 @@ class Watched:
         self.note = recorder.note
 
     def picture(self, kind: str) -> bytes:
-        """ "gif": the episodes side by side, moving; "png": a strip of frames for each, one below the other."""
+        """ "gif": the episodes beside or below each other, moving; "png": frames of each, with a caption above."""
+        is_cheetah = isinstance(self.env, Cheetah)
+        captions = ["before any update", *(f"after {n} update{'s' * (n != 1)}" for n in range(1, len(self.frames)))]
         if kind == "png":
-            rows = [np.concatenate(_spread(frames, STRIP), axis=1) for frames in self.frames]
-            return _encoded([np.concatenate(rows, axis=0)], "PNG")
+            close = [[frame[CLOSE] if is_cheetah else frame for frame in frames] for frames in self.frames]
+            blocks = [_captioned(_block(frames), text) for frames, text in zip(close, captions, strict=True)]
+            return _encoded([np.concatenate(blocks, axis=0)], "PNG")
         longest = max(len(frames) for frames in self.frames)
-        padded = [frames + [frames[-1]] * (longest - len(frames)) for frames in self.frames]
-        axis = 0 if isinstance(self.env, Cheetah) else 1
+        padded = [
+            [_captioned(frame, text) for frame in frames + [frames[-1]] * (longest - len(frames))]
+            for frames, text in zip(self.frames, captions, strict=True)
+        ]
+        axis = 0 if is_cheetah else 1
         return _encoded([np.concatenate(together, axis=axis) for together in zip(*padded, strict=True)], "GIF")
 
 
@@ -183,6 +191,19 @@ def opengl_problem() -> str | None:
 def _spread(frames: list[Frame], count: int) -> list[Frame]:
     """`count` evenly spaced frames, from first to last."""
     return [frames[int(index)] for index in np.linspace(0, len(frames) - 1, count).round()]
+
+
+def _block(frames: list[Frame]) -> Frame:
+    """Frames from first to last, in lines of `ACROSS`."""
+    chosen = _spread(frames, STRIP)
+    return np.concatenate([np.concatenate(chosen[i : i + ACROSS], axis=1) for i in range(0, STRIP, ACROSS)], axis=0)
+
+
+def _captioned(frame: Frame, text: str) -> Frame:
+    """The frame below a line of text."""
+    image = Image.new("RGB", (frame.shape[1], CAPTION), "white")
+    ImageDraw.Draw(image).text((8, CAPTION / 2), text, fill=INK, font=ImageFont.load_default(15), anchor="lm")
+    return np.concatenate([np.asarray(image), frame], axis=0)
 
 
 def _encoded(pictures: Sequence[Frame], kind: str) -> bytes:

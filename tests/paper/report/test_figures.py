@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cavia.paper.report.figures import figure_svg
-from cavia.paper.report.palette import METHODS, line_styles
+from cavia.paper.report.palette import CLASSES, METHODS, line_styles
 from tests.paper.report.results import lines, scatter
 
 
@@ -60,3 +60,29 @@ def test_a_method_keeps_its_colour_whatever_the_order():
 def test_many_series_stay_distinct():
     looks = [tuple(style.values()) for style in line_styles([f"series {number}" for number in range(30)])]
     assert len(set(looks)) == 30
+
+
+def test_many_lines_of_one_method_get_paler():
+    colours = [style["color"] for style in line_styles([f"MAML (inner rate {rate})" for rate in (1, 2, 3)])]
+    assert colours[0] == METHODS["MAML"][0]
+    brightness = [sum(bytes.fromhex(colour[1:])) for colour in colours]
+    assert brightness == sorted(set(brightness))
+
+
+@pytest.mark.slow
+def test_things_with_numbers_have_colours_of_their_own():
+    panel = {"title": "tasks", "x": [0.0, 1.0, 2.0], "y": [1.0, 0.0, 2.0], "colour": [0, 1, 2], "colour_label": "task"}
+    numbered = figure_svg(scatter() | {"panels": [panel]}, "one")
+    measured = figure_svg(scatter() | {"panels": [panel | {"colour": [0.5, 1.0, 2.0]}]}, "one")
+    for colour in CLASSES[:3]:
+        assert f"fill: {colour}" in numbered
+        assert f"fill: {colour}" not in measured
+
+
+@pytest.mark.slow
+def test_a_point_without_a_line_is_larger():
+    def marks(x):
+        drawn = lines() | {"series": [{"label": "CAVIA", "x": x, "y": [0.2] * len(x)}]}
+        return re.findall(r'<path id="[^"]*-m[^"]*" d="M 0 ([0-9.]+)', figure_svg(drawn, "one"))
+
+    assert max(map(float, marks([0.1]))) > max(map(float, marks([0.1, 1.0])))

@@ -29,7 +29,7 @@ def test_page_shows_numbers_verdicts_claims_and_figures(results, tmp_path):
     for text in ("0.99 ± 0.05", "0.84 ± 0.06", "1 short", "1 within", "1 of 2 hold", "1 h 24 min", "40 / 40"):
         assert text in page
     assert page.count("<svg ") == 2
-    assert "quick budget" not in page
+    assert "Quick budget" not in page
     assert sorted(path.name for path in index.parent.iterdir()) == ["fig3b.svg", "fig4.svg", "index.html", "report.md"]
 
 
@@ -39,7 +39,7 @@ def test_markdown_shows_the_same(results, tmp_path):
     for text in (
         "0.99 ± 0.05",
         "0.84 ± 0.06",
-        "✗ does not hold: MAML is not",
+        "✗ does not hold: MAML is not\n    - it is",
         "(fig3b.svg)",
         r"A \<b\>bold\</b\> title",
     ):
@@ -87,8 +87,8 @@ def test_order_is_the_catalogues_with_full_before_quick(tmp_path):
     anchors = re.findall(r'<section id="([^"]+)"', page)
     of_paper = ["summary", "table1-full", "table1-quick", "fig4-full", "table2-full"]
     assert anchors == [*of_paper, "beyond", "dynamics-full", "modes-quick", "zeta-full"]
-    assert page.count("quick budget: expect worse numbers than the paper") == 1
-    assert page.count("quick budget: expect worse numbers than with --full") == 1
+    assert page.count("Quick budget: expect worse numbers than the paper") == 1
+    assert page.count("Quick budget: expect worse numbers than with --full") == 1
 
 
 @pytest.mark.parametrize(("names", "there"), [(["table1"], {"summary"}), (["dynamics"], {"beyond"})])
@@ -115,7 +115,7 @@ def test_changed_settings_are_named(tmp_path):
     index = write_report([tmp_path], tmp_path / "out")
     for page in (index, index.with_name("report.md")):
         assert "full, 3 settings changed" in page.read_text()
-        assert "the settings of --full, except minutes 11, methods CAVIA / CAVIA (first order), many 1 / 1" in (
+        assert "Changed from --full: minutes 11, methods CAVIA / CAVIA (first order), many 1 (40 times) /" in (
             page.read_text()
         )
         assert "own" not in re.findall(r"budget: (\w+)", page.read_text())
@@ -143,3 +143,26 @@ def test_two_runs_of_an_experiment_are_told_apart_by_their_settings(tmp_path):
 def test_a_result_found_twice_is_shown_once(results, tmp_path):
     page = write_report([results, results / "table1"], tmp_path / "out").read_text()
     assert page.count('<section id="table1') == 1
+
+
+def test_a_long_command_is_broken_at_its_options(tmp_path):
+    options = [f"--set setting_{number}={number}" for number in range(12)]
+    write(tmp_path, result(command=" ".join(["cavia run table1 --full", *options])))
+    page = write_report([tmp_path], tmp_path / "out")
+    for file in (page, page.with_name("report.md")):
+        command = re.search(r"cavia run table1 --full.*?(?=\n```|</code>)", file.read_text(), flags=re.DOTALL)[0]
+        assert all(len(line) <= 100 for line in command.splitlines())
+        assert command.replace(" \\\n   ", "").split(" --set ")[1:] == [option[6:] for option in options]
+
+
+def test_settings_are_one_entry_and_repeated_values_are_counted(tmp_path):
+    write(tmp_path, result(settings={"lr": 0.001, "shots": [10] * 60 + [100, 100]}))
+    page = write_report([tmp_path], tmp_path / "out").with_name("report.md").read_text()
+    assert "- settings: lr 0.001, shots 10 (60 times) / 100 / 100\n" in page
+
+
+def test_what_is_beyond_the_paper_is_said_once(tmp_path):
+    write(tmp_path, result("omniglot", reproduces="beyond the paper: accuracy on Omniglot"))
+    page = write_report([tmp_path], tmp_path / "out").with_name("report.md").read_text()
+    assert "| omniglot | Accuracy on Omniglot |" in page
+    assert "beyond the paper:" not in page

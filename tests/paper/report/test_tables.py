@@ -57,5 +57,12 @@ def test_numbers_of_others_have_a_line_only_where_there_are_any_and_say_whose_th
     assert "|  | published | – | 0.84 ± 0.06 |" in markdown_table(table() | {"theirs": "published"})
 
 
+def test_a_method_that_is_only_quoted_has_no_line_of_ours():
+    quoted = {"ours": None, "paper": {"mean": 0.5, "interval": None}}
+    page = markdown_table(table() | {"columns": ["1"], "rows": [{"label": "VERSA, quoted", "cells": [quoted]}]})
+    assert "| **VERSA, quoted** | paper | 0.50 |" in page
+    assert "ours" not in page
+
+
 def test_markdown_signs_are_escaped():
     assert markdown_text("a|b <i>\n_x_ inner_lr") == r"a\|b \<i\> \_x\_ inner_lr"

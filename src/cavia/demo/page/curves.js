@@ -187,7 +187,7 @@ export class CurvesPanel {
     const known = errors.flat().filter((value) => value > 0).map(Math.log10);
     const low = Math.min(-1, Math.floor(Math.min(...known))), high = Math.max(0, Math.ceil(Math.max(...known)));
     const decades = Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
-    Object.assign(this.errors, { y: [10 ** low, 10 ** high], yTicks: decades.filter((_, index) => (high - low < 4) || index % 2 === 0) });
+    Object.assign(this.errors, { y: [10 ** (low - 0.2), 10 ** (high + 0.2)], yTicks: decades.filter((_, index) => (high - low < 4) || index % 2 === 0) });
     this.errors.axes();
     this.errors.layers.dots.replaceChildren(...errors.flatMap((values, index) => values.map((value, step) => {
       const cx = this.errors.toX(step + 0.16 * (2 * index - 1)); // beside each other

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cavia.paper.report.palette import line_styles
+from cavia.paper.report.palette import CLASSES, line_styles
 from cavia.paper.report.picture_figures import pictures_svg
 from cavia.paper.schema import Curves, Lines, Panel, Paths, Pictures, Portraits, Scatter, Series
 
@@ -77,6 +77,8 @@ def _draw_lines(drawn: "Figure", figure: Lines) -> None:
     axes = drawn.subplots()
     diverged = 0
     for series, style in zip(figure["series"], line_styles([s["label"] for s in figure["series"]]), strict=True):
+        if len(series["x"]) == 1:
+            style |= {"markersize": 9}  # a point without a line must be seen, too
         axes.plot(series["x"], _gaps(series["y"]), label=series["label"], markeredgecolor="white", **style)
         _draw_band(axes, series, style["color"], is_log=figure["y_scale"] == "log")
         if None in series["y"]:
@@ -98,7 +100,7 @@ def _label_axes(axes: "Axes", figure: Lines) -> None:
     x = [value for series in figure["series"] for value in series["x"]]
     y = [value for series in figure["series"] for value in series["y"] if value is not None]
     if all(float(value).is_integer() for value in x):
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, steps=(1, 2, 5, 10)))
     # A log axis needs a positive value; a figure in which everything diverged has none.
     if figure["x_scale"] == "log" and max(x, default=0) > 0:
         _make_log(axes.xaxis, axes.set_xscale)
@@ -210,8 +212,21 @@ def _draw_paths(drawn: "Figure", figure: Paths) -> None:
 
 
 def _draw_panel(drawn: "Figure", axes: "Axes", panel: Panel) -> None:
-    points = axes.scatter(panel["x"], panel["y"], c=panel["colour"], cmap="viridis", s=13, linewidths=0, alpha=0.9)
-    bar = drawn.colorbar(points, ax=axes, label=panel["colour_label"], shrink=0.9, aspect=24)
+    """The points, coloured on a scale; a few whole numbers are names of things, each with a colour of its own."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    kinds = sorted(set(panel["colour"]))
+    look: dict[str, Any] = {"cmap": "viridis"}
+    ticks = None
+    if len(kinds) <= len(CLASSES) and kinds == list(range(len(kinds))):
+        look = {
+            "cmap": ListedColormap(CLASSES[: len(kinds)]),
+            "norm": BoundaryNorm([kind - 0.5 for kind in range(len(kinds) + 1)], len(kinds)),
+        }
+        ticks = kinds
+    points = axes.scatter(panel["x"], panel["y"], c=panel["colour"], s=13, linewidths=0, alpha=0.9, **look)
+    bar = drawn.colorbar(points, ax=axes, label=panel["colour_label"], shrink=0.9, aspect=24, ticks=ticks)
+    bar.ax.minorticks_off()
     bar.outline.set_visible(False)
 
 

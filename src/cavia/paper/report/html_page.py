@@ -127,7 +127,7 @@ def _body(section: Section) -> Iterator[str]:
     rows = _joined(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in section.details)
     yield (
         "<details>\n<summary>How it was made: command, settings, machine, time</summary>\n"
-        f"<pre><code>{escape(section.result['command'])}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
+        f"<pre><code>{escape(section.command)}</code></pre>\n<dl>\n{rows}\n</dl>\n</details>"
     )
 
 

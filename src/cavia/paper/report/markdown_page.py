@@ -30,7 +30,7 @@ def _summary(sections: Sequence[Section], what: str) -> str:
     lines = [headings, ["---"] * len(headings)]
     for section in sections:
         counts = section.verdicts
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING) if counts else NOTHING
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict]) or NOTHING
         texts = [section.result["experiment"], section.reproduces, section.budget, *([verdicts] if judged else [])]
         lines.append([*map(markdown_text, texts), markdown_text(section.claims_in_words or NOTHING)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -49,12 +49,12 @@ def _section(section: Section, level: str = "##") -> list[str]:
     claims = result.get("claims", [])
     if claims:
         blocks.append("\n".join(_claim(c["claim"], c["holds"], c["evidence"]) for c in claims))
-    command = " ".join(result["command"].split())
     details = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in section.details]
-    blocks.append(f"How it was made:\n\n```\n{command}\n```\n\n" + "\n".join(details))
+    blocks.append(f"How it was made:\n\n```\n{section.command}\n```\n\n" + "\n".join(details))
     return blocks + [block for other in section.others for block in _section(other, level + "#")]
 
 
 def _claim(claim: str, holds: bool, evidence: str) -> str:
+    """The claim with its evidence one level below, by as many spaces as the site's Markdown asks for."""
     mark = "✓ holds" if holds else "✗ does not hold"
-    return f"- {mark}: {markdown_text(claim)}\n  - {markdown_text(evidence)}"
+    return f"- {mark}: {markdown_text(claim)}\n    - {markdown_text(evidence)}"

@@ -1,6 +1,7 @@
 """The sections of a report: each result with its anchor, its drawn figures and a summary in words."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from cavia.paper.schema import Result
 PAGE_TITLE = "CAVIA: our results beside the paper's"
 PAPER = "Zintgraf et al., Fast Context Adaptation via Meta-Learning, ICML 2019"
 BEYOND = "Beyond the paper"
-ABOUT_BEYOND = "Experiments that the paper does not have: the future work that it suggests, the methods that it names."
+ABOUT_BEYOND = "Experiments that the paper does not have."
+_COMMAND_WIDTH = 90  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Section:
     @property
     def reproduces(self) -> str:
         """What it shows, of the paper or beyond it, and what distinguishes this run from others."""
-        return f"{self.result['reproduces']} ({self.apart})" if self.apart else self.result["reproduces"]
+        what = self.result["reproduces"]
+        if self.beyond:  # the heading of its part of the report says so
+            what = what.removeprefix(f"{BEYOND.lower()}: ")
+            what = what[:1].upper() + what[1:]
+        return f"{what} ({self.apart})" if self.apart else what
 
     @property
     def all_drawings(self) -> "list[Drawing]":
@@ -75,10 +81,22 @@ class Section:
         return f"{sum(claim['holds'] for claim in claims)} of {len(claims)} hold" if claims else ""
 
     @property
+    def command(self) -> str:
+        """What to type for these numbers, broken at its options into lines that a page can show."""
+        lines = [""]
+        for part in re.split(r" (?=--)", " ".join(self.result["command"].split())):
+            if lines[-1] and len(lines[-1]) + len(part) > _COMMAND_WIDTH:
+                lines[-1] += " \\"
+                lines.append(f"    {part}")
+            else:
+                lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+        return "\n".join(lines)
+
+    @property
     def details(self) -> list[tuple[str, str]]:
         """How the numbers were made, as names and values: seeds, settings, machine, time."""
         result = self.result
-        settings = [(f"setting {name}", _plain(value)) for name, value in result["settings"].items()]
+        settings = ", ".join(f"{name} {_plain(value)}" for name, value in result["settings"].items())
         machine = ", ".join(f"{name} {_plain(value)}" for name, value in result["machine"].items())
         cells = result.get("cells", [])
         return [
@@ -88,7 +106,7 @@ class Section:
             ("machine", machine),
             ("cavia", ", ".join([result["version"], *result.get("commits", [])])),
             ("finished", result["finished"]),
-            *settings,
+            *([("settings", settings)] if settings else []),
         ]
 
 
@@ -141,7 +159,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return " / ".join(map(_plain, value))
+        return budgets.in_runs(map(_plain, value))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -78,8 +78,11 @@ def _lines(row: Row, table: ResultTable) -> list[tuple[str, list[str]]]:
     """The printed lines of a row: a label, and a text per column."""
     digits = table["digits"]
     cells = [cell or TableCell(ours=None, paper=None) for cell in row["cells"]]
-    lines = [("ours", [number(cell["ours"], digits) for cell in cells])]
-    if any(cell["paper"] for cell in cells):
+    quoted = any(cell["paper"] for cell in cells)
+    lines = []
+    if not quoted or any(cell["ours"] for cell in cells):
+        lines.append(("ours", [number(cell["ours"], digits) for cell in cells]))
+    if quoted:
         lines.append((table.get("theirs", THEIRS), [number(cell["paper"], digits) for cell in cells]))
     for name in ("verdict", "note"):
         texts = [str(cell.get(name) or "") for cell in cells]

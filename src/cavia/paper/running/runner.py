@@ -21,6 +21,7 @@ from cavia.paper.schema import CellResult, Result
 from cavia.tensor_file import write_json
 
 SHORT = 400  # characters: longer values (contexts of all tasks, pictures) stay in the cells' own files
+NOT_RUN = "not run"
 
 
 def run(order: Order, where: Workers | None = None) -> Result:
@@ -89,4 +90,4 @@ def state(order: Order) -> str:
         return "finished"
     cells = order.cells
     done = sum(read_result(order, cell) is not None for cell in cells)
-    return f"{done} of {len(cells)} cells" if done else "not run"
+    return f"{done} of {len(cells)} cells" if done else NOT_RUN
