@@ -61,19 +61,19 @@ def test_the_later_rate_is_chosen_on_validation_tasks_after_the_last_update_for_
     )
     cavia, maml = (summary["tables"][0]["rows"][i]["cells"][2] for i in (0, 2))
     assert (cavia["ours"]["mean"], maml["ours"]["mean"]) == (pytest.approx(-13.0), pytest.approx(-12.0))
-    assert "later 0.5 of it" in cavia["note"]
-    assert "later 1 of it" in maml["note"]
+    assert "× 0.5 after the first update" in cavia["note"]
+    assert "× 1 after the first update" in maml["note"]
 
 
 def test_a_later_rate_that_breaks_down_is_not_chosen():
     broken = updated("CAVIA", -15.0, -12.0, others=[("0.5", -11.0, -13.0)])
     broken.scores["validation 0.5"][2][3] = None
-    assert "later 1 of it" in updates("fig7a", broken)["tables"][0]["rows"][0]["cells"][2]["note"]
+    assert "× 1 after the first update" in updates("fig7a", broken)["tables"][0]["rows"][0]["cells"][2]["note"]
 
 
 @pytest.mark.parametrize(("after", "holds"), [(-15.0, True), (-40.0, False), (-50.0, False)])
 def test_one_update_must_pay(after, holds):
-    assert claims(updates("fig7a", updated("CAVIA", after, after)), "One update of CAVIA pays") == [holds]
+    assert claims(updates("fig7a", updated("CAVIA", after, after)), "One update improves CAVIA") == [holds]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_two_directions_are_two_tasks_so_that_only_seeds_count():
     shown = direction["tables"][0]["rows"][0]["cells"][1]["ours"]
     assert shown["interval"] == pytest.approx(1.96 * np.std([-15, -11, -7], ddof=1) / 3**0.5)
     assert claims(direction, "above MAML's") == [False]
-    assert "the interval is over seeds" in direction["tables"][0]["caption"]
+    assert "Intervals are over seeds." in direction["tables"][0]["caption"]
     one_seed = updates("fig6a", results[0], results[3], updates=1)
     assert one_seed["tables"][0]["rows"][0]["cells"][1]["ours"]["interval"] is None
 
@@ -133,7 +133,7 @@ def test_numbers_that_are_not_finite_leave_a_gap_and_no_traceback():
     assert summary["tables"][0]["rows"][0]["cells"][1]["ours"] is None
     assert summary["figures"][1]["series"][0]["y"][0] is None
     assert claims(summary, "on a par") == [False, True]
-    assert claims(summary, "CAVIA pays") == [False]
+    assert claims(summary, "improves CAVIA") == [False]
 
 
 def test_a_method_that_diverged_is_left_out():
@@ -231,4 +231,7 @@ def test_disentangled_is_one_coordinate_for_each_parameter(alignment, holds):
 
 def test_the_alignment_is_in_the_evidence():
     summary = embedding_summary(find("fig7c").sets["quick"], [embedded()])
-    assert "|r| 0.92 or more with its own, up to 0.20 with the other" in claim(summary, "disentangled")["evidence"]
+    assert (
+        "|r| at least 0.92 with its own coordinate, at most 0.20 with the other"
+        in claim(summary, "disentangled")["evidence"]
+    )

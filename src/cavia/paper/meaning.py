@@ -7,8 +7,8 @@ import numpy as np
 from cavia.paper.schema import CellResult, ResultTable, Row, TableCell
 from cavia.paper.showing import cell, table
 
-WAYS = {"linear": "told by φ, linearly", "non-linear": "told by φ, not linearly"}
-BACK = "told by the parameters"
+WAYS = {"linear": "decoded linearly from φ", "non-linear": "decoded from φ by kernel regression"}
+BACK = "predicted from the parameters"
 
 
 def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Iterator[ResultTable]:
@@ -22,11 +22,11 @@ def meaning(groups: Mapping[str, Sequence[CellResult]], what: str = "") -> Itera
     names = list(named[0])
     rows = [row for label, group in groups.items() for row in _rows(label, group, names)]
     caption = (
-        f"What φ means{what}: R² of the true parameters as told by the contexts, by a linear map and by kernel "
-        "regression, and of the contexts as told by the parameters, by kernel regression. Each task is predicted by a "
-        "fit to others. 1: told exactly; 0: no better than the mean."
+        f"What φ encodes{what}: R² of the tasks' true parameters decoded from φ, by a linear map and by kernel "
+        "regression, and R² of φ predicted from the parameters by kernel regression. Each task is predicted by a fit "
+        "to other tasks. 1 is exact; 0 is no better than the mean."
     )
-    yield table(caption, "R²", 3, "What is told", [*names, "φ"], rows, higher=True, over="seeds")
+    yield table(caption, "R²", 3, "Decoded quantity", [*names, "φ"], rows, higher=True, over="seeds")
 
 
 def _rows(label: str, group: Sequence[CellResult], names: Sequence[str]) -> Iterator[Row]:

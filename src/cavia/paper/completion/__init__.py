@@ -21,8 +21,8 @@ COMMON: dict[str, Any] = {
     "learner": training.learner,
     "fit": training.fit,
     "chooses": ("methods", "orders", "shots"),
-    "differs": "Weights start from He et al.'s distribution. The outer rate is 0.002 and falls to zero over the last "
-    "60 % of the run. A training step predicts 256 random pixels of each picture, not all 1024.",
+    "differs": "Weights use He initialisation. The outer rate is 0.002 and falls to zero over the last 60 % of the "
+    "run. A training step predicts 256 random pixels of each picture instead of all 1024.",
 }
 
 EXPERIMENTS = (

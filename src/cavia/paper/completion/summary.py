@@ -19,20 +19,19 @@ def table2_summary(settings: Table2Settings, results: list[CellResult]) -> Summa
         for method in settings.methods
     ]
     waves = (
-        f" ({settings.wave_tasks_per_batch} for the wave basis: functions of the place, weighted by the context, which "
-        "adapts by one Gauss–Newton step; its row stands beside the paper's CAVIA)"
+        " The wave basis is a sum of functions of position, weighted by the context, which adapts by one Gauss–Newton "
+        f"step; it trains on batches of {settings.wave_tasks_per_batch} and is compared with the paper's CAVIA."
     )
     caption = (
-        "Pixel MSE of whole test pictures. Each number of known pixels has a model of its own; the notes say how long "
-        f"it was trained, in batches of {settings.tasks_per_batch} pictures"
+        "Pixel MSE over whole test pictures. Each number of known pixels has its own model. Notes give the length of "
+        f"training, in batches of {settings.tasks_per_batch} pictures."
         + (waves if WAVE_BASIS in settings.methods else "")
-        + "."
     )
     names = [f"{k} {order}" for order, k in columns]
     curves = [
         learning_curves(
             f"table2-{order}-curves",
-            f"Error on validation pictures while training, {order} pixels, seed 0.",
+            f"Validation error during training, {order} pixels, seed 0.",
             "MSE",
             {
                 f"{one['method']}, {one['known']} pixels": one
@@ -81,7 +80,7 @@ def _claims(errors: dict[Kind, Scores], columns: list[tuple[str, int]]) -> Itera
     }
     if against_paper:
         yield {
-            "claim": "The wave basis, with as many context parameters, beats the paper's CAVIA in every cell.",
+            "claim": "With as many context parameters, the wave basis beats the paper's CAVIA in every cell.",
             "holds": all(a < b for a, b in against_paper.values()),
             "evidence": "; ".join(f"{name}: {a:.4f} against {b:.3f}" for name, (a, b) in against_paper.items()),
         }
@@ -104,8 +103,8 @@ def faces_summary(settings: FacesSettings, results: list[CellResult]) -> Summary
     seeds = {one["seed"] for one in trained}
     figure: Pictures = {
         "name": "fig5",
-        "caption": "Test pictures completed from random pixels: the truth, the known pixels, and each method's "
-        f"completion, by the models of Table 2{f', seed {min(seeds)} of {len(seeds)}' if len(seeds) > 1 else ''}.",
+        "caption": "Test pictures completed from random pixels: the original, the known pixels, and each method's "
+        f"completion, with the models of Table 2{f', seed {min(seeds)} of {len(seeds)}' if len(seeds) > 1 else ''}.",
         "kind": "pictures",
         "columns": [f"{k} pixels" for k in shots],
         "panels": [panel(face) for face in range(len(trained[0].probes["truth"]))],

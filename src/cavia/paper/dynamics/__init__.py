@@ -7,8 +7,8 @@ from cavia.paper.experiment import Experiment
 EXPERIMENTS = (
     Experiment(
         id="dynamics",
-        title="Dynamical systems: one trajectory of a new system",
-        reproduces="error of whole trajectories, of training systems and of new ones, with CoDA's equations",
+        title="Dynamical systems: adapting to one trajectory",
+        reproduces="trajectory error on training systems and on new ones, with CoDA's equations",
         beyond=True,
         sets={
             "quick": DynamicsSettings(systems=("Lotka–Volterra",), iterations=150, every=50, probes=100),

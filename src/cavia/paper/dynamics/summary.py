@@ -45,9 +45,10 @@ def summary(settings: DynamicsSettings, results: list[CellResult]) -> Summary:
         for name, known in DYNAMICS.items()
     ]
     caption = (
-        f"Squared error of whole trajectories, in units of 10⁻⁵; {settings.test_trajectories} unseen ones each. "
-        "In-domain: training systems, by their known trajectories; adapted: new systems, by one trajectory each. Rows "
-        "without a number of ours are published runs of others, on less exact trajectories; not checked by us."
+        f"MSE of whole trajectories, in units of 10⁻⁵; {settings.test_trajectories} unseen trajectories per system. "
+        "In-domain: training systems, adapted to their known trajectories. Adapted: new systems, adapted to one "
+        "trajectory each. Rows marked “quoted” are published results of others, on less exact trajectories; we have "
+        "not checked them."
     )
     names = [f"{systems}, {measure}" for systems, measure in columns]
     ours = {systems: groups[systems, NEWTON] for systems in settings.systems if (systems, NEWTON) in groups}
@@ -66,12 +67,12 @@ def _cell(groups: Groups, method: str, systems: str, measure: str) -> TableCell 
     if not group:
         return None
     minutes = sum(one.seconds for one in group) / len(group) / 60
-    return cell(scores(group, measure), None, 1, f"{minutes:.1f} CPU minutes a seed", unit=UNIT)
+    return cell(scores(group, measure), None, 1, f"{minutes:.1f} CPU minutes per seed", unit=UNIT)
 
 
 def _meaning(settings: DynamicsSettings, groups: Groups, systems: str) -> Iterator[ResultTable]:
     trained = {method: groups[systems, method] for method in settings.methods if (systems, method) in groups}
-    yield from meaning(trained, f" for {systems}, of {settings.probes} random systems by one trajectory each")
+    yield from meaning(trained, f" for {systems} ({settings.probes} random systems, adapted to one trajectory each)")
 
 
 def _quoted(known: float | None) -> TableCell | None:
@@ -95,14 +96,14 @@ def _error_claims(settings: DynamicsSettings, groups: Groups) -> Iterator[Claim]
         }
         minutes = [one.seconds / 60 for one in (*ours, *rival)]
         yield {
-            "claim": f"{systems}: every training takes at most {MOST_MINUTES:g} CPU minutes on one core.",
+            "claim": f"{systems}: every training run takes at most {MOST_MINUTES:g} CPU minutes on one core.",
             "holds": max(minutes) <= MOST_MINUTES,
             "evidence": ", ".join(f"{value:.1f}" for value in minutes),
         }
         if rival:
             gaps = {m: difference(UNIT * errors[m], UNIT * scores(rival, m)) for m in MEASURES}
             yield {
-                "claim": f"{systems}: {NEWTON}'s error is below that of CAVIA by gradient.",
+                "claim": f"{systems}: {NEWTON}'s error is below that of CAVIA with gradient steps.",
                 "holds": all(below(gap) for gap in gaps.values()),
                 "evidence": "; ".join(f"{m}: {text(gap, 2)} × 10⁻⁵" for m, gap in gaps.items()),
             }
@@ -112,27 +113,27 @@ def _context_claims(ours: dict[str, list[CellResult]]) -> Iterator[Claim]:
     for systems, group in ours.items():
         least = KINDS[systems].least_r2
         if not all("non-linear" in one.probes for one in group):
-            words = f"{systems}: the context tells the parameters of a new system, and nothing else."
+            words = f"{systems}: the context encodes the parameters of a new system, and nothing else."
             yield {"claim": words, "holds": False, "evidence": "some contexts are not finite"}
             continue
         decoded = [min(one.probes["non-linear"].values()) for one in group]
         yield {
-            "claim": f"{systems}: the context tells the parameters of a new system (R² above {least:g} for each, out "
-            "of sample, for every seed).",
+            "claim": f"{systems}: the parameters of a new system can be decoded from its context (R² above {least:g} "
+            "for each, out of sample, for every seed).",
             "holds": min(decoded) > least,
             "evidence": "; ".join(
-                f"seed {one['seed']}: {_r2(one.probes['non-linear'])}; linearly {_r2(one.probes['linear'])}"
+                f"seed {one['seed']}: {_r2(one.probes['non-linear'])}; by a linear map {_r2(one.probes['linear'])}"
                 for one in group
             ),
         }
         of_context = [min(one.probes["of context"]) for one in group]
         yield {
-            "claim": f"{systems}: the context holds nothing else (the parameters tell each of its numbers, R² above "
-            f"{least:g}, for every seed).",
+            "claim": f"{systems}: the context encodes nothing else (each of its numbers can be predicted from the "
+            f"parameters, R² above {least:g}, for every seed).",
             "holds": min(of_context) > least,
             "evidence": "; ".join(
-                f"seed {one['seed']}: {', '.join(f'{v:.3f}' for v in one.probes['of context'])}; of the initial state "
-                f"it tells {max(0.0, *one.probes['start']):.2f} at most"
+                f"seed {one['seed']}: {', '.join(f'{v:.3f}' for v in one.probes['of context'])}; R² of the "
+                f"initial state decoded from it: at most {max(0.0, *one.probes['start']):.2f}"
                 for one in group
             ),
         }
@@ -161,14 +162,14 @@ def _figures(systems: str, one: CellResult) -> Iterator[Portraits | Curves | Sca
     ]
     yield {
         "name": f"dynamics-{slug}", "kind": "portraits", "x_label": x_label, "y_label": y_label,
-        "caption": f"{systems}: the same systems in the plane of two states. One trajectory is known (dots); another "
-        "is predicted from its initial state, before and after adapting to the first.",
+        "caption": f"{systems}: phase portraits of the same systems. One trajectory is known (dots); another is "
+        "predicted from its initial state, before and after adapting to the first.",
         "panels": panels,
     }  # fmt: skip
     yield {
         "name": f"dynamics-{slug}-time", "kind": "curves", "x_label": "time", "y_label": x_label,
-        "caption": f"{systems}: trajectories of new systems. Of each its initial state is known (the dot), and another "
-        "trajectory of the same system, which the context adapts to.",
+        "caption": f"{systems}: trajectories of new systems, predicted from the initial state (dot), before and after "
+        "adapting the context to another trajectory of the same system.",
         "panels": [_over_time(panel, first, KINDS[systems].family.dt) for panel in one.probes["portraits"][:3]],
     }  # fmt: skip
     if len(one.probes["context"][0]) == 2:

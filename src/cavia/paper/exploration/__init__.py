@@ -14,8 +14,8 @@ QUICK: dict[str, Any] = {
 EXPERIMENTS = (
     Experiment(
         id="exploration",
-        title="Navigation with sparse reward: contexts that are drawn once an episode",
-        reproduces="return after 0 to 3 updates with goals on MAESN's semicircle and reward near the goal only",
+        title="Navigation with sparse reward: contexts sampled once per episode",
+        reproduces="return after 0 to 3 updates; goals on MAESN's semicircle, reward only near the goal",
         beyond=True,
         sets={"quick": ExplorationSettings(**QUICK), "full": ExplorationSettings()},
         minutes={"quick": 1, "full": 30},

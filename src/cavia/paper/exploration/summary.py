@@ -25,9 +25,9 @@ def summary(settings: ExplorationSettings, results: list[CellResult]) -> Summary
         {"label": name, "cells": [cell(_reached(method, n), None, 0, unit=100.0) for n in updates]}
         for name, method in methods.items()
     ]
-    counts = f"{settings.test_tasks} unseen goals, {settings.test_rollouts} episodes to each before each update"
-    caption = f"Return with reward within {settings.disk:g} of the goal only; {counts}."
-    share = f"Goals that at least one of the {settings.test_rollouts} episodes reached, in percent."
+    counts = f"{settings.test_tasks} unseen goals, {settings.test_rollouts} episodes per goal before each update"
+    caption = f"Return with reward only within {settings.disk:g} of the goal; {counts}."
+    share = f"Goals reached in at least one of {settings.test_rollouts} episodes (%)."
     series = [curve(name, updates, [estimate(one.after(n)) for n in updates]) for name, one in methods.items()]
     columns = [str(n) for n in updates]
     return {
@@ -57,7 +57,7 @@ def _paths(settings: ExplorationSettings, methods: dict[str, Updated]) -> Iterat
     if rows:
         yield {
             "name": "exploration-paths", "kind": "paths", "x_label": "", "y_label": "",
-            "caption": "Episodes to an unseen goal, from the dot; in the disk there is reward. Seed 0.",
+            "caption": "Episodes with an unseen goal, from the dot; only the disk gives reward. Seed 0.",
             "columns": ["before" if n == 0 else f"{n} update{'s' * (n > 1)}" for n in shown], "rows": rows,
         }  # fmt: skip
 
@@ -67,8 +67,8 @@ def _claims(methods: dict[str, Updated], updates: int) -> Iterator[Claim]:
         if SAMPLED in methods and rival in methods:
             gaps = [difference(methods[SAMPLED].after(n), methods[rival].after(n)) for n in range(1, updates + 1)]
             yield {
-                "claim": f"Exploration by a sampled context beats {rival}'s noise in the actions: its return is above "
-                "after every number of updates.",
+                "claim": f"Exploring by sampled contexts beats {rival}'s action noise: its return is higher after "
+                "every number of updates.",
                 "holds": all(map(above, gaps)),
                 "evidence": f"sampled context − {rival} after 1, 2, … updates: {', '.join(text(g, 1) for g in gaps)}",
             }
@@ -76,14 +76,14 @@ def _claims(methods: dict[str, Updated], updates: int) -> Iterator[Claim]:
         if SAMPLED in methods and rival in methods:
             gap = difference(_reached(methods[SAMPLED], 0), _reached(methods[rival], 0))
             yield {
-                "claim": f"Before any update, a sampled context reaches more of the goals than {rival}.",
+                "claim": f"Before any update, CAVIA with sampled contexts reaches more goals than {rival}.",
                 "holds": above(gap),
-                "evidence": f"share of the goals, sampled context − {rival}: {text(gap, 2)}",
+                "evidence": f"share of goals reached, sampled context − {rival}: {text(gap, 2)}",
             }
     if {EMAML, MAML} <= methods.keys():
         gaps = [difference(methods[EMAML].after(n), methods[MAML].after(n)) for n in range(1, updates + 1)]
         yield {
-            "claim": "Credit for exploring pays: E-MAML's return is above MAML's after every number of updates.",
+            "claim": "Credit for exploration pays off: E-MAML's return is above MAML's after every number of updates.",
             "holds": all(map(above, gaps)),
             "evidence": f"E-MAML − MAML after 1, 2, … updates: {', '.join(text(gap, 1) for gap in gaps)}",
         }

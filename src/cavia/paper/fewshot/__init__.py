@@ -83,7 +83,7 @@ EXPERIMENTS = (
     Experiment(
         id="omniglot_methods",
         title="Few-shot classification: every method on Omniglot",
-        reproduces="few-shot accuracy of every method, after the same time of training",
+        reproduces="few-shot accuracy of every method after equal training time",
         beyond=True,
         sets={
             "quick": FewShotSettings(**EQUAL_TIME | QUICK_METHODS),
@@ -96,8 +96,8 @@ EXPERIMENTS = (
     ),
     Experiment(
         id="embeddings",
-        title="Few-shot classification: adaptation on the same embeddings",
-        reproduces="few-shot accuracy on embeddings of Mini-ImageNet that our ProtoNets network learned",
+        title="Few-shot classification: every method on the same embeddings",
+        reproduces="few-shot accuracy on Mini-ImageNet embeddings by our ProtoNets network",
         beyond=True,
         sets={
             "quick": EmbeddingsSettings(

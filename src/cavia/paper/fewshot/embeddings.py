@@ -152,9 +152,9 @@ def summarise(settings: EmbeddingsSettings, results: list[CellResult]) -> Summar
         for method in settings.methods
     ]
     caption = (
-        f"Accuracy in percent on {settings.test_tasks} {settings.ways}-way tasks of unseen classes, on embeddings of "
-        f"the pictures by one network ({settings.network}). Where several inner rates were tried, "
-        "the best on validation tasks is shown; the note names it."
+        f"Accuracy (%) on {settings.test_tasks} {settings.ways}-way tasks of unseen classes. All methods use the same "
+        f"embeddings of the pictures, by one network ({settings.network}). Notes name the inner rate, the best on "
+        "validation tasks if several were tried."
     )
     claims: list[Claim] = []
     for shots in settings.shots:

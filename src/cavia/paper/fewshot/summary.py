@@ -15,7 +15,7 @@ ABOVE_CHANCE = 0.05  # methods are only compared if both exceed chance by this m
 
 def table3_summary(settings: FewShotSettings, results: list[CellResult]) -> Summary:
     real = not _is_synthetic(results)
-    note = " Rows without a number of ours are quoted in the paper from others." if real else ""
+    note = " Rows marked “quoted” are results of others, as quoted in the paper." if real else ""
     summary = _summary("table3", settings, results, TABLE3 if real else {}, note)
     if real:
         columns = list(product(settings.ways, settings.shots))
@@ -28,7 +28,7 @@ def table3_summary(settings: FewShotSettings, results: list[CellResult]) -> Summ
 
 
 def omniglot_summary(settings: FewShotSettings, results: list[CellResult]) -> Summary:
-    note = " Every character counts as four classes, one for each quarter turn. The paper has no such table."
+    note = " Each character counts as four classes, one per rotation by 90°. The paper has no such table."
     summary = _summary("omniglot", settings, results, {}, note)
     summary["claims"] = [*_all_above(results, 0.97), *summary["claims"]]
     return summary
@@ -46,9 +46,9 @@ def _summary(name: str, settings: FewShotSettings, results: list[CellResult], pu
         for method in settings.methods
     ]
     caption = (
-        f"Accuracy in percent on {settings.test_tasks} tasks of unseen classes, pictures of {settings.image} × "
-        f"{settings.image}; in brackets the filters of each convolution. Batch norm takes its statistics from "
-        f"“{settings.norm}”. The notes say how long each was trained.{note}"
+        f"Accuracy (%) on {settings.test_tasks} tasks of unseen classes, with pictures of {settings.image} × "
+        f"{settings.image} pixels. In brackets: filters per convolution. Batch-norm statistics: “{settings.norm}”. "
+        f"Notes give the length of training.{note}"
     )
     names = [f"{ways}-way {shots}-shot" for ways, shots in columns]
     probed = [one for one in results if "plane" in one.probes]
@@ -106,7 +106,7 @@ def _curves(name: str, results: list[CellResult]) -> Iterator[Lines]:
             for one in results
             if (one["ways"], one["shots"], one["seed"]) == (ways, shots, 0) and one.curve
         }
-        caption = f"Accuracy on validation classes while training, {ways}-way {shots}-shot, seed 0."
+        caption = f"Validation accuracy during training, {ways}-way {shots}-shot, seed 0."
         if runs:
             yield learning_curves(f"{name}-{ways}-way-{shots}-shot", caption, "accuracy (%)", runs, unit=100)
 
@@ -114,8 +114,9 @@ def _curves(name: str, results: list[CellResult]) -> Iterator[Lines]:
 def _contexts(name: str, shown: CellResult) -> Scatter:
     """A scatter plot of the contexts of some tasks."""
     caption = (
-        "Contexts of unseen tasks, each adapted to from several sets of pictures of its classes: the plane of their "
-        f"two main directions, coloured by task. {_label(shown)}, {shown['ways']}-way {shown['shots']}-shot."
+        "Contexts of unseen tasks on their first two principal components, coloured by task. The model adapted to each "
+        "task several times, from different pictures of its classes. "
+        f"{_label(shown)}, {shown['ways']}-way {shown['shots']}-shot."
     )
     return plane(f"{name}-contexts", caption, shown.probes["plane"], {"task": shown.probes["task"]}, "component")
 
@@ -124,13 +125,13 @@ def _context_claims(results: list[CellResult]) -> Iterator[Claim]:
     probed = [one for one in results if "agreement" in one.probes]
     shares = (
         f"{_label(one)} {one['ways']}-way {one['shots']}-shot: {one.probes['agreement']:.0%} "
-        f"(by chance {one.probes['chance']:.0%})"
+        f"(chance {one.probes['chance']:.0%})"
         for one in probed
     )
     if probed:
         yield {
-            "claim": "The context tells tasks apart: the nearest context is one of the same task, from other pictures, "
-            "more than twice as often as by chance.",
+            "claim": "Contexts identify their task: the nearest context belongs to the same task, adapted from other "
+            "pictures, more than twice as often as by chance.",
             "holds": all(one.probes["agreement"] > 2 * one.probes["chance"] for one in probed),
             "evidence": "; ".join(shares),
         }
@@ -151,7 +152,7 @@ def _with_maml(accuracies: dict[Kind, Scores]) -> Iterator[Claim]:
         a, b = estimate(100 * ours), estimate(100 * theirs)
         meet = abs(a["mean"] - b["mean"]) <= (a.get("interval") or 0) + (b.get("interval") or 0)
         yield {
-            "claim": f"With {filters} filters, {ways}-way {shots}-shot, the intervals of CAVIA and MAML meet.",
+            "claim": f"With {filters} filters, {ways}-way {shots}-shot, the intervals of CAVIA and MAML overlap.",
             "holds": meet,
             "evidence": f"CAVIA {text(a, 2)}, MAML {text(b, 2)}; CAVIA − MAML on the same tasks "
             f"{text(difference(100 * ours, 100 * theirs), 2)}",

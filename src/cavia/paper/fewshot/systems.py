@@ -44,14 +44,14 @@ def summarise(settings: FewShotSettings, results: list[CellResult]) -> Summary:
         for method in settings.methods
     ]
     caption = (
-        f"Accuracy in percent on {settings.test_tasks} tasks of unseen characters after {settings.minutes:g} minutes "
-        "of training on one core each; in brackets the filters of each convolution. Where several inner rates were "
-        "tried, the best on validation tasks is shown; the note names it."
+        f"Accuracy (%) on {settings.test_tasks} tasks of unseen characters, after {settings.minutes:g} minutes of "
+        "training on one core for each method. In brackets: filters per convolution. Where several inner rates were "
+        "tried, the note names the best on validation tasks."
     )
     ways, shots = columns[0]
     chosen = {method: _best(results, method, settings.filters[0], ways, shots) for method in settings.methods}
     runs = {method: group[0] for method, group in chosen.items() if group and group[0].curve}
-    words = f"Accuracy on validation classes while training, {ways}-way {shots}-shot, seed 0."
+    words = f"Validation accuracy during training, {ways}-way {shots}-shot, seed 0."
     figure = learning_curves("omniglot-methods", words, "accuracy (%)", runs, unit=100)
     names = [f"{ways}-way {shots}-shot" for ways, shots in columns]
     return {
@@ -70,5 +70,5 @@ def _cell(results: list[CellResult], method: str, filters: int, ways: int, shots
     if not group:
         return None
     tried = TRIED.get(method, ())
-    note = f"{group[0]['scale']:g} times the inner rate; " if len(tried) > 1 else ""
+    note = f"inner rate × {group[0]['scale']:g}; " if len(tried) > 1 else ""
     return cell(scores(group, "accuracy"), None, 2, note + iterations(group), higher_is_better=True, unit=100)

@@ -28,8 +28,8 @@ def summary(settings: ModesSettings, results: list[CellResult]) -> Summary:
         for method in settings.methods
     ]
     columns = [several(steps, "step") for steps in settings.inner_steps]
-    caption = f"Test MSE after as many gradient steps as in training, on {settings.support} known points. " + (
-        "The notes name the rates, of those tried the ones that validate best." if _tuned(settings) else ""
+    caption = f"Test MSE after as many gradient steps as in training, from {settings.support} known points. " + (
+        "Notes give the inner rates, the best on validation tasks." if _tuned(settings) else ""
     )
     most = max(settings.inner_steps)
     with_context = {method: chosen[method, most] for method in (CAVIA, BOTH) if chosen.get((method, most))}
@@ -57,8 +57,8 @@ def _curves(settings: ModesSettings, chosen: Chosen) -> Iterator[Curves]:
     ]
     if one and panels:
         caption = (
-            f"An unseen curve of each kind, fitted by {one['method']}: {settings.support} known points, and the "
-            f"prediction before and after {several(most, 'gradient step')}."
+            f"An unseen curve of each kind, fitted by {one['method']}: {settings.support} known points, and "
+            f"predictions before and after {several(most, 'gradient step')}."
         )
         yield {
             "name": "modes-curves", "caption": caption, "kind": "curves", "x_label": "x", "y_label": "y",
@@ -71,7 +71,7 @@ def _lines(settings: ModesSettings, chosen: Chosen) -> Iterator[Lines]:
     steps = settings.inner_steps
     if len(steps) > 1:
         series = [curve(method, steps, [_estimate(chosen[method, n]) for n in steps]) for method in settings.methods]
-        words = "Test MSE by the number of gradient steps, as many in training as in testing."
+        words = "Test MSE by number of gradient steps, the same in training and testing."
         yield lines("modes", words, ("gradient steps", "MSE"), series, y_scale="log")
 
 
@@ -79,7 +79,7 @@ def _cell(group: list[CellResult]) -> Any:
     if not group:
         return None
     rates = {"φ": group[0]["context_lr"], "weights": group[0]["weights_lr"]}
-    note = "rate of " + ", of ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate)
+    note = "inner rate of " + ", of ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate)
     return cell(scores(group, "mse"), None, 3, note)
 
 
@@ -108,7 +108,7 @@ def _claims(settings: ModesSettings, chosen: Chosen) -> Iterator[Claim]:
         }
         if gaps:
             yield {
-                "claim": f"With many modes, {BOTH} is ahead of {rival}: its error is below at every number of steps.",
+                "claim": f"With many modes, the error of {BOTH} is below that of {rival} at every number of steps.",
                 "holds": len(gaps) == len(settings.inner_steps) and all(map(below, gaps.values())),
                 "evidence": f"{BOTH} − {rival}: "
                 + ", ".join(f"{several(n, 'step')}: {text(gap, 3)}" for n, gap in gaps.items()),

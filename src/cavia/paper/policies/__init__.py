@@ -38,7 +38,8 @@ ON_CHEETAH: dict[str, Any] = COMMON | {
 }
 NAVIGATION: dict[str, Any] = COMMON | {
     "tasks": training.navigation,
-    "differs": "The damping of conjugate gradients is 1e-9, not 1e-5, so that small inner rates can be made up for.",
+    "differs": "Conjugate gradients are damped by 1e-9 instead of 1e-5, so that training can compensate for small "
+    "inner rates.",
 }
 
 EXPERIMENTS = (

@@ -37,7 +37,7 @@ class Updated:
         validated = {rate: float(scores(group, f"validation {rate}", worst=-math.inf).mean()) for rate in rates}
         self.later = max(rates, key=lambda rate: validated[rate])
         self.validated = validated[self.later]
-        self.note = f"inner rate {group[0]['inner_lr']:g}, later {self.later} of it; {iterations(group)}"
+        self.note = f"inner rate {group[0]['inner_lr']:g}, × {self.later} after the first update; {iterations(group)}"
 
     def after(self, update: int, actions: str = "sampled") -> Scores:
         """Returns after `update` updates, [seeds, tasks]."""
@@ -52,7 +52,8 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         for method in settings.methods
         if (groups := at_rates(results, method))
     }
-    methods = {method: Updated(group, two_tasks=name == "fig6a") for method, group in chosen.items()}
+    two_tasks = name == "fig6a"
+    methods = {method: Updated(group, two_tasks) for method, group in chosen.items()}
     updates = range(settings.updates + 1)
     rows: list[Row] = [
         {
@@ -63,8 +64,8 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         for actions, words in ACTIONS.items()
     ]
     caption = (
-        f"Return on {settings.test_tasks} test tasks, {settings.test_rollouts} episodes of each before each update."
-        + (" The tasks are two, both seen in training; the interval is over seeds." if name == "fig6a" else "")
+        f"Return on {settings.test_tasks} test tasks; {settings.test_rollouts} episodes per task before each update."
+        + (" There are only two different tasks, both seen in training." if two_tasks else "")
     )
     series = [
         curve(f"{method.name}, {words}", updates, [estimate(method.after(n, actions)) for n in updates])
@@ -72,12 +73,15 @@ def updates_summary(settings: UpdatesSettings, results: list[CellResult], name: 
         for actions, words in ACTIONS.items()
     ]
     labels = ("updates", "return")
+    over = "seeds" if two_tasks else "test tasks and seeds"
     curves = {f"{one['method']}, seed {one['seed']}": one for m in methods.values() for one in m.group}
     return {
-        "tables": [table(caption, "return", 1, "Updates", [str(n) for n in updates], rows, higher=True)],
+        "tables": [table(caption, "return", 1, "Updates", [str(n) for n in updates], rows, higher=True, over=over)],
         "figures": [
-            lines(name, "Return on unseen tasks after several updates; trained for one.", labels, series),
-            learning_curves(f"{name}-training", "Return on validation tasks after one update.", "return", curves),
+            lines(name, "Return on test tasks by number of updates; training used one.", labels, series),
+            learning_curves(
+                f"{name}-training", "Validation return after one update, during training.", "return", curves
+            ),
         ],
         "claims": [*map(_pays, methods.values()), *_comparison(methods, name, settings.updates)],
     }
@@ -87,7 +91,7 @@ def _pays(method: Updated) -> Claim:
     before, after = method.after(0), method.after(1)
     gain = estimate(after - before)
     return {
-        "claim": f"One update of {method.name} pays: the interval of what the tasks gain is above zero.",
+        "claim": f"One update improves {method.name}: the interval of the gain in return is above zero.",
         "holds": above(gain),
         "evidence": f"{text(estimate(before), 1)} before, {text(estimate(after), 1)} after; gain {text(gain, 1)}",
     }
@@ -125,7 +129,7 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
     ]
     caption = (
         f"Return after {several(settings.updates, 'update')} with sampled actions, for policies trained with different "
-        "inner learning rates. A cross: it diverged."
+        "inner learning rates. A cross marks divergence."
     )
     figure = lines("fig7b", caption, ("inner learning rate", "return"), series, x_scale="log")
     return {"figures": [figure], "claims": _rates_claims(*series)}
@@ -142,14 +146,14 @@ def _rates_claims(ours: Series, theirs: Series) -> list[Claim]:
     near = [x for x, y in zip(theirs["x"], theirs["y"], strict=True) if y is not None and y >= top - SMALL]
     return [
         {
-            "claim": "CAVIA is less sensitive to the inner rate: its returns have a smaller range than MAML's.",
+            "claim": "CAVIA is less sensitive to the inner rate: its returns span a smaller range than MAML's.",
             "holds": ranges[0] < ranges[1],
             "evidence": f"CAVIA: {listed[0]}; MAML: {listed[1]}",
         },
         {
-            "claim": f"MAML is competitive, within {SMALL:g} of CAVIA's best return, at rate 0.1 only.",
+            "claim": f"MAML is competitive (within {SMALL:g} of CAVIA's best return) only at rate 0.1.",
             "holds": near == [0.1],
-            "evidence": f"at {', '.join(f'{rate:g}' for rate in near) or 'none'}; CAVIA's best is {top:.1f}",
+            "evidence": f"at {', '.join(f'{rate:g}' for rate in near) or 'no rate'}; CAVIA's best return: {top:.1f}",
         },
     ]
 
@@ -171,19 +175,19 @@ def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) ->
             ),
         },
         {
-            "claim": "The embedding is disentangled: each parameter goes with one coordinate (|r| of at least "
-            f"{ALIGNED:g}) and not with the other (at most {APART:g}), for every seed.",
+            "claim": "The embedding is disentangled: each parameter correlates with one coordinate (|r| of at least "
+            f"{ALIGNED:g}) and not with the other (|r| at most {APART:g}), for every seed.",
             "holds": len(trained) == len(results)
             and all(own >= ALIGNED and other <= APART for own, other in alignments.values()),
             "evidence": "; ".join(
-                f"seed {seed}: |r| {own:.2f} or more with its own, up to {other:.2f} with the other"
+                f"seed {seed}: |r| at least {own:.2f} with its own coordinate, at most {other:.2f} with the other"
                 for seed, (own, other) in alignments.items()
             ),
         },
     ]
     goals = [zip(*one.probes["goals"], strict=True) for one in trained]
     colours = [{f"goal, {axis}": [*values] for axis, values in zip("xy", both, strict=True)} for both in goals]
-    after = f"{several(settings.updates, 'update')}, coloured by the position of the goal"
+    after = f"{several(settings.updates, 'update')}, coloured by goal position"
     return {
         "tables": [*meaning({"": trained})],
         "figures": [*planes("fig7c", after, trained, "contexts", colours)],

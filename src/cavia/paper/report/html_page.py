@@ -111,7 +111,7 @@ def _section(section: Section) -> str:
     ]
     for other in section.others:  # the same experiment with other sets of settings
         budget = other.result["budget"]
-        words = "The paper's settings, to the letter" if budget == "full" else f"Settings: {budget}"
+        words = "Exactly the paper's settings" if budget == "full" else f"Settings: {budget}"
         parts += [f'<h3 id="{other.anchor}">{words}</h3>', *_body(other)]
     return f'<section id="{section.anchor}">\n{_joined(parts)}\n</section>'
 

@@ -59,7 +59,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         id="fig3c",
-        title="Sine regression: the context's gradient makes up for the inner rate",
+        title="Sine regression: the context gradient compensates for the inner rate",
         reproduces="Figure 3c: inner learning rate against the norm of the context gradient",
         sets={"quick": RatesSettings(iterations=5000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": RatesSettings()},
         minutes={"quick": 1, "full": 7},
@@ -93,7 +93,7 @@ EXPERIMENTS = (
     Experiment(
         id="sine_methods",
         title="Sine regression: every method",
-        reproduces="error of every method that applies, after the same time of training",
+        reproduces="error of every applicable method after equal training time",
         sets={"quick": MethodsSettings(minutes=0.3), "full": MethodsSettings()},
         minutes={"quick": 5, "full": 110},
         cells=systems.methods_cells,

@@ -40,7 +40,7 @@ def table1_summary(settings: Table1Settings, results: list[CellResult]) -> Summa
     }
     listed = (f"{size}: {'diverged' if gap is None else text(gap, 3)}" for size, gap in gaps.items())
     claim: Claim = {
-        "claim": "With two or more parameters, CAVIA's error is below that of MAML with as many extra inputs.",
+        "claim": "With two or more context parameters, CAVIA's error is below that of MAML with as many extra inputs.",
         "holds": bool(gaps) and all(gap is not None and below(gap) for gap in gaps.values()),
         "evidence": "CAVIA − MAML on the same tasks: " + ", ".join(listed),
     }
@@ -64,8 +64,8 @@ def _curves(one: CellResult) -> Curves:
         for number, curve in enumerate(one.probes["curves"], 1)
     ]
     caption = (
-        f"CAVIA with {one['context']} context parameters on curves that it has never seen: ten known points, "
-        "and the prediction before and after one gradient step on the context."
+        f"CAVIA with {one['context']} context parameters on unseen curves: ten known points, and predictions before "
+        "and after one gradient step on the context."
     )
     return {
         "name": "table1-curves", "caption": caption, "kind": "curves", "x_label": "x", "y_label": "y", "panels": panels,
@@ -81,9 +81,9 @@ def steps_summary(settings: StepsSettings, results: list[CellResult]) -> Summary
     ours, rival = best(at_rates(results, "CAVIA").values()), best(of_maml)
     groups = [group for group in (ours, rival, *(group for group in of_maml if group is not rival)) if group]
     caption = (
-        f"Test MSE after several gradient steps on the same {settings.support} points; trained for one. "
-        + ("Of MAML's rates, the one that validates best after one step comes first. " if len(of_maml) > 1 else "")
-        + f"A cross at the top: more than {BEYOND} times the error before any step."
+        f"Test MSE by number of gradient steps on the same {settings.support} points; training used one step. "
+        + ("MAML's first curve has the inner rate that is best on validation tasks. " if len(of_maml) > 1 else "")
+        + f"A cross at the top marks an error more than {BEYOND} times that before the first step."
     )
     series = [_step_series(settings, group) for group in groups]
     figure = lines("fig3a", caption, ("gradient steps", "MSE"), series, y_scale="log")
@@ -110,7 +110,7 @@ def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[Ce
     rate = f"MAML's rate {rival[0]['inner_lr']:g}"
 
     def where(steps: list[int], what: str) -> str:
-        return f"; {what} at {', '.join(map(str, steps))}" if steps else ""
+        return f"; {what} at step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}" if steps else ""
 
     return [
         {
@@ -119,7 +119,7 @@ def _step_claims(settings: StepsSettings, ours: list[CellResult], rival: list[Ce
             "evidence": listed["CAVIA"] + where(rises["CAVIA"], "rises"),
         },
         {
-            "claim": "CAVIA's error is below MAML's at every number of steps from one on.",
+            "claim": f"CAVIA's error is below MAML's after every number of steps from 1 to {settings.steps}.",
             "holds": not not_below,
             "evidence": f"{rate}; CAVIA − MAML: {', '.join(text(gap, 4) for gap in gaps.values())}"
             + where(not_below, "not below"),
@@ -141,29 +141,30 @@ def rates_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
         for method in dict.fromkeys(one["method"] for one in results)
     ]
     claims = [claim for factor in WITHIN for claim in _rates_claims(series, factor)]
-    caption = "Test MSE after training with different inner learning rates. A cross at the top: it diverged."
+    caption = "Test MSE of models trained with different inner learning rates. A cross at the top marks divergence."
     labels = ("inner learning rate", "MSE")
     return {"figures": [lines("fig3b", caption, labels, series, "log", "log")], "claims": claims}
 
 
 def _rates_claims(series: list[Series], factor: float) -> Iterator[Claim]:
     """At how many rates CAVIA, then each other method, is within `factor` times its own best error."""
-    rule, of_cavia, of_maml = f"within {factor:g} times its best error", 0, 0
+    rule, of_cavia, of_maml = f"error within {factor:g} times its best", 0, 0
     for one in series:
         least = min((y for y in one["y"] if y is not None), default=0.0)
         good = [x for x, y in zip(one["x"], one["y"], strict=True) if y is not None and y <= factor * least]
         errors = ", ".join("diverged" if y is None else f"{y:.3g}" for y in one["y"])  # from the smallest rate on
-        evidence = f"at {', '.join(f'{rate:g}' for rate in good) or 'none'}; errors: {errors}"
+        listed = ", ".join(f"{rate:g}" for rate in good) or "no rate"
+        evidence = f"at {listed}; errors from the smallest rate up: {errors}"
         if one is series[0]:
             of_cavia = len(good)
-            claim = f"CAVIA is robust to the inner rate: {rule} over the whole range."
+            claim = f"CAVIA is robust to the inner rate: {rule} at every rate."
             yield {"claim": claim, "holds": of_cavia == len(one["x"]), "evidence": evidence}
         elif one["label"] == "MT-net":  # Lee & Choi's claim, beyond the paper
-            claim = f"MT-net performs well, {rule}, at more rates than MAML."
+            claim = f"MT-net performs well ({rule}) at more rates than MAML."
             yield {"claim": claim, "holds": len(good) > of_maml, "evidence": evidence}
         else:
             of_maml = len(good) if one["label"] == "MAML" else of_maml
-            claim = f"{one['label']} performs well, {rule}, at fewer rates."
+            claim = f"{one['label']}: performs well ({rule}) at fewer rates than CAVIA."
             yield {"claim": claim, "holds": len(good) < of_cavia, "evidence": evidence}
 
 
@@ -174,12 +175,12 @@ def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
     known = [value for value in norms if value is not None]
     values = ("diverged" if norm is None else f"{norm:.3g}" for norm in norms)
     claim: Claim = {
-        "claim": "The smaller the inner rate, the larger the gradient of the context.",
+        "claim": "The smaller the inner rate, the larger the context gradient.",
         "holds": 1 < len(known) == len(norms) and all(a > b for a, b in pairwise(known)),
         "evidence": ", ".join(f"{rate:g}: {value}" for rate, value in zip(settings.rates, values, strict=True)),
     }
     series: Series = {"label": "CAVIA", "x": list(settings.rates), "y": norms, "interval": None}
-    caption = "Norm of the context's gradient before adaptation, median over test tasks, mean over seeds."
+    caption = "Norm of the context gradient before adaptation: median over test tasks, mean over seeds."
     labels = ("inner learning rate", "norm of the context gradient")
     return {"figures": [lines("fig3c", caption, labels, [series], "log", "log")], "claims": [claim]}
 
@@ -190,8 +191,8 @@ def norms_summary(settings: RatesSettings, results: list[CellResult]) -> Summary
 def embedding_summary(settings: EmbeddingSettings, results: list[CellResult]) -> Summary:
     trained = [one for one in results if not one.diverged]
     claim: Claim = {
-        "claim": "The embedding is smooth: tasks that are near in context have near amplitudes and phases "
-        f"(R² of a task's value predicted by its five nearest neighbours above {SMOOTH:g}, for every seed).",
+        "claim": "The embedding is smooth: tasks with similar contexts have similar amplitudes and phases "
+        f"(predicted from the five nearest contexts, R² above {SMOOTH:g} for every seed).",
         "holds": len(trained) == len(results) and all(min(one.probes["r2"].values()) > SMOOTH for one in trained),
         "evidence": "; ".join(
             f"seed {one['seed']}: amplitude {one.probes['r2']['amplitude']:.3f}, phase {one.probes['r2']['phase']:.3f}"

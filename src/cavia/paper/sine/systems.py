@@ -110,11 +110,11 @@ def methods_summary(settings: MethodsSettings, results: list[CellResult]) -> Sum
         for method, group in groups.items()
     ]
     caption = (
-        f"Test MSE of every method after {settings.minutes:g} minutes of training on one core, {settings.support} "
-        "known points. Where several inner rates were tried, the best on validation tasks is shown; the note names it."
+        f"Test MSE of every method after {settings.minutes:g} minutes of training on one core, from {settings.support} "
+        "known points. Notes name the inner rate, the best on validation tasks if several were tried."
     )
     runs = {method: group[0] for method, group in groups.items() if group and group[0].curve}
-    words = "MSE on validation tasks while training, seed 0."
+    words = "Validation MSE during training, seed 0."
     return {
         "tables": [table(caption, "MSE", 4, "Trained for", [f"{settings.minutes:g} minutes"], rows)],
         "figures": [learning_curves("sine-methods", words, "MSE", runs, log=True)] if runs else [],
@@ -135,24 +135,24 @@ def walk_summary(settings: WalkSettings, results: list[CellResult]) -> Summary:
         if group
     ]
     caption = (
-        f"Test MSE after up to {several(settings.steps, 'step')} on the same {settings.support} points, trained for "
-        f"{settings.inner_steps}. The rate of each is the best on validation tasks, after as many steps as in training."
+        f"Test MSE after up to {several(settings.steps, 'step')} on the same {settings.support} points; training used "
+        f"{settings.inner_steps}. Each optimiser's rate is the best on validation tasks after {settings.inner_steps}."
     )
     last = {method: _after(group, settings.steps) for method, group in groups.items() if group}
     trained = {method: _after(group, settings.inner_steps) for method, group in groups.items() if group}
     claims: list[Claim] = [
         {
-            "claim": f"An inner optimiser reaches an error below {LITTLE:g} after {several(settings.steps, 'step')} on "
-            "unseen tasks: its whole interval is below.",
+            "claim": f"At least one inner optimiser reaches an error below {LITTLE:g} on unseen tasks after "
+            f"{several(settings.steps, 'step')}: its whole interval is below.",
             "holds": any(one["mean"] + (one.get("interval") or 0.0) < LITTLE for one in last.values()),
             "evidence": "; ".join(f"{method} {text(one, 5)}" for method, one in last.items()),
         },
         *(
             Claim(
-                claim=f"{method} is stable: after {several(settings.steps, 'step')} its error is not above that after "
+                claim=f"{method} is stable: its error after {several(settings.steps, 'step')} is no higher than after "
                 f"{settings.inner_steps}.",
                 holds=one["mean"] <= trained[method]["mean"],
-                evidence=f"{text(trained[method], 5)} and {text(one, 5)}",
+                evidence=f"{text(trained[method], 5)}, then {text(one, 5)}",
             )
             for method, one in last.items()
         ),
