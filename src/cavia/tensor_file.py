@@ -76,7 +76,22 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as readable JSON, atomically. JSON has no infinity: numbers that are not finite become null."""
-    write_atomically(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
+    write_atomically(path, (_readable(json.loads(json.dumps(finite(value), allow_nan=False))) + "\n").encode())
+
+
+def _readable(value: Any, indent: str = "") -> str:
+    """JSON with one member of an object per line; lists without objects stand on one line, however deep."""
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        members = (f"{json.dumps(key)}: {_readable(member, inner)}" for key, member in value.items())
+        return "{\n" + inner + f",\n{inner}".join(members) + f"\n{indent}}}"
+    if isinstance(value, list) and _has_object(value):
+        return "[\n" + inner + f",\n{inner}".join(_readable(member, inner) for member in value) + f"\n{indent}]"
+    return json.dumps(value)
+
+
+def _has_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(_has_object(member) for member in value))
 
 
 def finite(value: Any) -> Any:

@@ -25,7 +25,7 @@ from cavia.paper.schema import CellResult, Result
 from cavia.tensor_file import read_json, read_text, write_json
 
 MOST = 10**12  # seconds or iterations of a cell: larger values are damaged files
-PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia", "result.json")  # of each cell
+PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia")  # of each cell, besides its result
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,10 @@ def _progress(folder: Path) -> tuple[float, int]:
 def _copy_cells(out: Path, target: Path) -> None:
     """Copy configuration, metrics, model and result of every finished cell."""
     for cell in sorted((out / "cells").iterdir()):
-        if CellResult.of(read_json(cell / "result.json") if (cell / "result.json").exists() else None):
+        result = read_json(cell / "result.json") if (cell / "result.json").exists() else None
+        if CellResult.of(result):
             (target / "cells" / cell.name).mkdir(parents=True, exist_ok=True)
+            write_json(target / "cells" / cell.name / "result.json", result)
             for name in PUBLISHED:
                 if (cell / name).exists():
                     shutil.copy(cell / name, target / "cells" / cell.name / name)
