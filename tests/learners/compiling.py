@@ -13,19 +13,25 @@ def labels_of(x):
     return (x.sum(-1) > 0).long()
 
 
-LEARNERS = {
-    "CAVIA": lambda: cavia.CAVIA(mlp(), "mse", inner_steps=2),
+def common(mlp):
+    """Learners on networks that `mlp` makes, by name: a function that makes each."""
+    return {
+        "CAVIA": lambda: cavia.CAVIA(mlp(), "mse", inner_steps=2),
+        "MAML": lambda: cavia.MAML(mlp(), "mse"),
+        "ANIL": lambda: cavia.ANIL(mlp(), "mse"),
+        "Meta-SGD": lambda: cavia.MetaSGD(mlp(), "mse"),
+        "CAVIA+MAML": lambda: cavia.CaviaMAML(mlp(), "mse"),
+        "Reptile": lambda: cavia.Reptile(mlp(), "mse", inner_steps=2),
+        "Gauss–Newton": lambda: cavia.GaussNewton(mlp(), "mse"),
+        "ProtoNets": lambda: cavia.ProtoNets(mlp(context=0, outputs=4), ways=2),
+        "MatchingNets": lambda: cavia.MatchingNets(mlp(context=0, outputs=4), ways=2),
+    }
+
+
+LEARNERS = common(mlp) | {
     "CAVIA, later layers": lambda: cavia.CAVIA(mlp(at=(1,), outputs=2), "cross_entropy", learn_init=True),
-    "MAML": lambda: cavia.MAML(mlp(), "mse"),
-    "ANIL": lambda: cavia.ANIL(mlp(), "mse"),
-    "Meta-SGD": lambda: cavia.MetaSGD(mlp(), "mse"),
-    "CAVIA+MAML": lambda: cavia.CaviaMAML(mlp(), "mse"),
-    "Reptile": lambda: cavia.Reptile(mlp(), "mse", inner_steps=2),
-    "Gauss–Newton": lambda: cavia.GaussNewton(mlp(), "mse"),
     "Gauss–Newton on waves": lambda: cavia.GaussNewton(cavia.WaveBasis(2, 1, waves=4, context=3), "mse"),
     "CNP": lambda: cavia.CNP(mlp(), "mse", inputs=2, outputs=1, encoder=(5,)),
-    "ProtoNets": lambda: cavia.ProtoNets(mlp(context=0, outputs=4), ways=2),
-    "MatchingNets": lambda: cavia.MatchingNets(mlp(context=0, outputs=4), ways=2),
 }
 
 

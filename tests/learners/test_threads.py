@@ -11,6 +11,7 @@ from torch import nn
 import cavia
 from cavia.models.at_work import _at_work
 from cavia.models.substitute import call_with, is_transparent
+from tests.learners.compiling import common
 
 
 def mlp(**arguments):
@@ -48,17 +49,8 @@ def recurrent():
     return Last()
 
 
-LEARNERS = {
-    "CAVIA": lambda: cavia.CAVIA(mlp(), "mse", inner_steps=2),
-    "MAML": lambda: cavia.MAML(mlp(), "mse"),
-    "ANIL": lambda: cavia.ANIL(mlp(), "mse"),
-    "Meta-SGD": lambda: cavia.MetaSGD(mlp(), "mse"),
-    "CAVIA+MAML": lambda: cavia.CaviaMAML(mlp(), "mse"),
-    "Reptile": lambda: cavia.Reptile(mlp(), "mse", inner_steps=2),
-    "Gauss–Newton": lambda: cavia.GaussNewton(mlp(), "mse"),
+LEARNERS = common(mlp) | {
     "CNP": lambda: cavia.CNP(mlp(), "mse", inputs=2, outputs=2, encoder=(5,)),
-    "ProtoNets": lambda: cavia.ProtoNets(mlp(context=0, outputs=4), ways=2),
-    "MatchingNets": lambda: cavia.MatchingNets(mlp(context=0, outputs=4), ways=2),
     "conditioned": lambda: cavia.CAVIA(conditioned(InAList()), "mse"),
     "conditioned, task norm": lambda: cavia.CAVIA(conditioned(InAList(nn.BatchNorm1d), norm="task"), "mse"),
     "conditioned, recurrent": lambda: cavia.CAVIA(conditioned(recurrent()), "mse"),
