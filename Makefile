@@ -12,7 +12,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 run: setup  ## Train CAVIA and MAML on sine curves, print the comparison, write the report page.
 	$(BIN)/cavia run table1 --first --out $(RUNS)/table1
-	$(BIN)/cavia report $(RUNS) --out $(RUNS)/report
+	$(BIN)/cavia report $(RUNS)
+	@echo
+	@echo "Next: open report/index.html in a browser. Then"
+	@echo "    source $(VENV)/bin/activate"
+	@echo "    cavia demo         # click curves, reveal faces, set goals"
+	@echo "    cavia list         # all experiments of the paper and beyond"
+	@echo "or read docs/guides/tour.md, five minutes with the library."
 
 test: setup lint  ## Lint, types and the test suite, but for what takes minutes.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not check"
