@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavia.cli.arguments import DATA, RUNS, a_path, at_least, hours, on_ray, shown_text
-from cavia.errors import CaviaError
+from cavia.errors import CaviaError, named
 
 if TYPE_CHECKING:
     from cavia.paper.running.workers import Workers
@@ -59,6 +59,13 @@ def add_experiment_commands(commands: Any) -> None:
     reproduce.add_argument("--remeasure", action="store_true", help="measure trained models again, without training")
     reproduce.add_argument(
         "--publish", type=a_path, metavar="FOLDER", help="copy finished results there and write their report"
+    )
+    reproduce.add_argument(
+        "--from",
+        dest="begin_from",
+        type=a_path,
+        metavar="FOLDER",
+        help="begin with the results published there: what is finished is not trained again, what is not goes on",
     )
     reproduce.add_argument("--runs", type=a_path, default=RUNS, help="where to train (default: runs)")
     reproduce.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
@@ -171,6 +178,10 @@ def _reproduce(options: argparse.Namespace) -> None:
     work = Reproduction(read_plan(options.plan, options.runs, **how), options.jobs or cores())
     if options.only:
         work = work.only([name.strip() for name in options.only.split(",")])
+    if options.begin_from:
+        if not options.begin_from.is_dir():
+            raise CaviaError(f"--from: there is no folder {named(options.begin_from)}; name one with published results")
+        print(f"copied from {options.begin_from}: {work.begin_from(options.begin_from)} cells")
     if options.publish:
         names = work.publish(options.publish)
         print(f"published to {options.publish}: {', '.join(names) or 'nothing, no experiment is finished'}")

@@ -22,10 +22,14 @@ from cavia.paper.running.orders import Order, read_result
 from cavia.paper.running.runner import sum_up
 from cavia.paper.running.workers import Workers
 from cavia.paper.schema import CellResult, Result
+from cavia.temporaries import temporary
 from cavia.tensor_file import read_json, read_text, write_json
 
 MOST = 10**12  # seconds or iterations of a cell: larger values are damaged files
-PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia")  # of each cell, besides its result
+PUBLISHED = ("config.json", "metrics.jsonl", "model.cavia", "before-cooldown.safetensors")  # besides a cell's result
+BEGUN = ("config.json", "metrics.jsonl", "checkpoint.safetensors", "before-cooldown.safetensors")  # of unfinished cells
+UNFINISHED = "unfinished"  # the folder of these, in that of the published results
+DIGITS = 7  # of a published score: what a float32 holds
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,25 @@ class Reproduction:
             if name not in known:
                 raise CaviaError(f"--only: the plan has no experiment {name!r}; {closest(name, known)}")
         return replace(self, orders=[order for order in self.orders if order.experiment in names])
+
+    def begin_from(self, results: Path) -> int:
+        """Copy the published cells of the plan that are not here yet, finished and unfinished; returns their number.
+
+        Finished cells are not trained again; unfinished ones, and those whose budget grew, go on.
+        """
+        copied = 0
+        for order in self.orders:
+            for cell in order.cells:
+                finished = results / order.experiment / order.set / "cells" / cell.name
+                source = finished if finished.exists() else _unfinished(results, order) / cell.name
+                mine = order.folder(cell)
+                if source.exists() and not mine.exists():
+                    mine.parent.mkdir(parents=True, exist_ok=True)
+                    with temporary(mine, folder=True) as copy:
+                        shutil.copytree(source, copy, dirs_exist_ok=True)
+                        copy.rename(mine)
+                    copied += 1
+        return copied
 
     def run(self, hours: float = math.inf, where: Workers | None = None) -> bool:
         """Train and measure what is not finished, for at most `hours`; returns whether everything is finished.
@@ -63,14 +86,14 @@ class Reproduction:
         return all(read_result(order, cell) for order, cell in cells)
 
     def results(self) -> Iterator[tuple[Result, Path]]:
-        """The result and folder of every experiment and set whose planned cells are all finished."""
+        """The result and folder of every experiment and set, from those of its orders whose cells are all finished."""
         for out in dict.fromkeys(order.out for order in self.orders):
-            orders = [order for order in self.orders if order.out == out]
-            of_cells = {cell.name: read_result(order, cell) for order in orders for cell in order.cells}
-            results = [one for one in of_cells.values() if one]
-            if len(results) == len(of_cells):
+            of_orders = [(order, _finished(order)) for order in self.orders if order.out == out]
+            orders = [order for order, cells in of_orders if cells]
+            if orders:
+                of_cells = {name: one for _, cells in of_orders for name, one in (cells or {}).items()}
                 whole = replace(orders[0], changes={}, seeds=max(order.seeds for order in orders))
-                result = sum_up(whole, merged(orders), results)
+                result = sum_up(whole, merged(orders), list(of_cells.values()))
                 result["command"] = f"cavia reproduce --only {whole.experiment}"
                 yield result, out
 
@@ -78,6 +101,7 @@ class Reproduction:
         """Copy the finished experiments with their cells into `results`, one folder each, and write the report there.
 
         If an experiment has several sets, the plan's first is its result; the others are shown beside it.
+        The checkpoints of unfinished cells are copied, too, so that `begin_from` can go on elsewhere.
         Returns the names of the experiments.
         """
         published: dict[str, Result] = {}
@@ -89,6 +113,9 @@ class Reproduction:
             if first is result:
                 shutil.rmtree(target, ignore_errors=True)
             _copy_cells(out, target / result["budget"])
+        for order in self.orders:
+            for cell in order.cells:
+                _copy_unfinished(order.folder(cell), _unfinished(results, order) / cell.name)
         for name, result in published.items():
             write_json(results / name / "result.json", result)
         if published:
@@ -123,6 +150,18 @@ def status(order: Order) -> Status:
     return Status(order, finished, len(cells), spent / 3600, left / 3600)
 
 
+def _finished(order: Order) -> dict[str, CellResult] | None:
+    """The results of the order's cells by name; None if a cell is not finished."""
+    results = {cell.name: read_result(order, cell) for cell in order.cells}
+    finished = {name: one for name, one in results.items() if one}
+    return finished if len(finished) == len(results) else None
+
+
+def _unfinished(results: Path, order: Order) -> Path:
+    """Where an order's unfinished cells are published."""
+    return results / UNFINISHED / order.experiment / order.set / "cells"
+
+
 def _progress(folder: Path) -> tuple[float, int]:
     """How long a cell has been trained so far, in seconds and iterations."""
     try:
@@ -136,10 +175,28 @@ def _progress(folder: Path) -> tuple[float, int]:
 def _copy_cells(out: Path, target: Path) -> None:
     """Copy configuration, metrics, model and result of every finished cell."""
     for cell in sorted((out / "cells").iterdir()):
-        result = read_json(cell / "result.json") if (cell / "result.json").exists() else None
-        if CellResult.of(result):
+        values = read_json(cell / "result.json") if (cell / "result.json").exists() else None
+        if result := CellResult.of(values):
+            rounded = {name: [_rounded(step) for step in steps] for name, steps in result.scores.items()}
             (target / "cells" / cell.name).mkdir(parents=True, exist_ok=True)
-            write_json(target / "cells" / cell.name / "result.json", result)
-            for name in PUBLISHED:
-                if (cell / name).exists():
-                    shutil.copy(cell / name, target / "cells" / cell.name / name)
+            write_json(target / "cells" / cell.name / "result.json", replace(result, scores=rounded).as_json())
+            _copy(PUBLISHED, cell, target / "cells" / cell.name)
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def _copy_unfinished(cell: Path, target: Path) -> None:
+    """Copy the checkpoint of a cell that has no result; a cell that has one leaves its place."""
+    if cell.exists():
+        shutil.rmtree(target, ignore_errors=True)
+    if (cell / "checkpoint.safetensors").exists() and not (cell / "result.json").exists():
+        target.mkdir(parents=True)
+        _copy(BEGUN, cell, target)
+
+
+def _copy(names: Sequence[str], source: Path, target: Path) -> None:
+    for name in names:
+        if (source / name).exists():
+            shutil.copy(source / name, target / name)
