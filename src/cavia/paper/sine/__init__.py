@@ -5,12 +5,12 @@ from typing import Any
 from cavia.paper.experiment import Experiment
 from cavia.paper.sine import summary, systems, training
 from cavia.paper.sine.systems import MethodsSettings, WalkSettings
-from cavia.paper.sine.training import EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
+from cavia.paper.sine.training import ComparedSettings, EmbeddingSettings, RatesSettings, StepsSettings, Table1Settings
 
 COMMON: dict[str, Any] = {
     "tasks": training.tasks,
     "learner": training.learner,
-    "chooses": ("contexts", "maml_lrs", "rates"),
+    "chooses": ("contexts", "maml_lrs", "rates", "methods"),
 }
 BEYOND: dict[str, Any] = {
     "tasks": training.tasks,
@@ -50,8 +50,8 @@ EXPERIMENTS = (
         id="fig3b",
         title="Sine regression: sensitivity to the inner learning rate",
         reproduces="Figure 3b: test MSE by inner learning rate",
-        sets={"quick": RatesSettings(iterations=3000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": RatesSettings()},
-        minutes={"quick": 3, "full": 39},
+        sets={"quick": ComparedSettings(iterations=3000, rates=(1e-3, 1e-2, 1e-1, 1.0)), "full": ComparedSettings()},
+        minutes={"quick": 2, "full": 20},
         cells=training.rates_cells,
         measure=training.errors,
         summarise=summary.rates_summary,
