@@ -26,8 +26,12 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """The site has results/ inside of what docs/ is in the repository: one folder less to go up."""
+    """The site has results/ inside of what docs/ is in the repository: one folder less to go up.
+
+    It has no src/: of links to source files only the words stay.
+    """
     up = "../" * page.file.src_uri.count("/")
+    markdown = re.sub(rf"\[([^\]]+)\]\(\.\./{re.escape(up)}src/[^)]*\)", r"\1", markdown)
     return markdown.replace(f"](../{up}results/", f"]({up}results/")
 
 

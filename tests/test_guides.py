@@ -1,4 +1,4 @@
-"""The guides run: their Python in order, their commands, and their links exist."""
+"""Guides and pages of methods run: their Python in order, their commands, and their links exist."""
 
 import re
 import shlex
@@ -11,6 +11,7 @@ from cavia.cli import main
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+METHODS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 BLOCK = re.compile(r"```(python|console)\n(.*?)```", flags=re.DOTALL)
 
 
@@ -31,7 +32,11 @@ SLOW = (
 
 
 @pytest.mark.parametrize(
-    "guide", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in GUIDES]
+    "guide",
+    [
+        *(pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in GUIDES),
+        *(pytest.param(path, id=path.stem, marks=pytest.mark.slow) for path in METHODS),
+    ],
 )
 def test_a_guide_runs_from_top_to_bottom(guide, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -48,8 +53,8 @@ def test_a_guide_runs_from_top_to_bottom(guide, tmp_path, monkeypatch):
 
 
 def test_links_of_the_guides_exist():
-    for document in (*GUIDES, ROOT / "docs" / "index.md"):
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+    for document in (*GUIDES, *METHODS, ROOT / "docs" / "index.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
     assert len(GUIDES) >= 5
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,13 @@ def hooks():
 def test_pages_of_results_link_to_what_the_site_has(hooks, link, on_the_site):
     shown = {"results/benchmarks/bench.md", "results/benchmarks/sine.md"}
     assert hooks.for_the_site(link, "results/benchmarks/sine.md", shown) == on_the_site
+
+
+def test_pages_of_docs_link_to_results_and_only_name_source_files(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="methods/maml.md"))
+    text = "[`inner.py`](../../src/cavia/learners/inner.py), [report](../../results/report.md), [CAVIA](cavia.md)"
+    shown = "`inner.py`, [report](../results/report.md), [CAVIA](cavia.md)"
+    assert hooks.on_page_markdown(text, page, None, None) == shown
 
 
 def test_short_code_is_not_broken(hooks):
