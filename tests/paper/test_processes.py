@@ -61,4 +61,4 @@ def test_a_process_that_is_killed_says_so():
 
 def wait_for_ever(send):
     send.send("waiting")
-    time.sleep(60)
+    time.sleep(600)
