@@ -21,7 +21,7 @@ from cavia import Adapted, CaviaError, Diverged
 
 RIGHT, CLEAR, RAW, SILENT = "right", "clear", "raw", "silently wrong"
 SECONDS, BYTES = 10, 6 * 2**30  # CPU time and memory that a case may take before it counts as raw
-PATIENCE = 90  # seconds by the clock, after which it hangs
+PATIENCE = 300  # seconds by the clock, after which it hangs
 AT_WORK = 20  # the same for a case that may last: it is at work by then, a server perhaps
 LONGEST_LINE = 600
 TOO_LONG = "no end"

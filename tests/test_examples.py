@@ -16,7 +16,7 @@ MOST_LINES = 60
 def run(script, *arguments, folder):
     command = [sys.executable, str(script), *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment)
 
 
 @pytest.mark.slow

@@ -22,5 +22,5 @@ def this_commit() -> str:
 
 
 def _git(folder: Path, *command: str) -> str:
-    done = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.strip()

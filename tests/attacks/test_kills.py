@@ -51,8 +51,8 @@ FAULTY = """if True:
         time.sleep(0.5)
         mine.unlink()
 
-    work = careless if sys.argv[1] == "lost" else leaves
-    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, left), 3, 0).problems.items()})
+    work, kills = (careless, 50) if sys.argv[1] == "lost" else (leaves, 3)  # the first loss is the end
+    print({kind: len(problems) for kind, problems in attack(Target("it", work, lost, left), kills, 0).problems.items()})
 """
 
 

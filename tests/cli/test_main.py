@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys):
 @pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
     out = tmp_path / "fig4"
-    order = [*CAVIA, "run", "fig4", "--out", str(out), "--set", "iterations=6000", "--set", "hidden=4"]
+    order = [*CAVIA, "run", "fig4", "--out", str(out), "--set", f"iterations={10**8}", "--set", "hidden=4"]
     process = subprocess.Popen(
         order,
         stderr=subprocess.PIPE,
@@ -150,18 +150,17 @@ def test_ctrl_c_stops_cleanly_and_the_run_goes_on(tmp_path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if we run in a background job
     )
-    deadline = time.monotonic() + 120
     while not list(out.glob("cells/*/checkpoint.safetensors")):
-        assert time.monotonic() < deadline, "no checkpoint appeared"
+        assert process.poll() is None, process.communicate()
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "run the same command again" in error
     assert "Traceback" not in error
     assert not (out / "result.json").exists()
     metrics = next(out.glob("cells/*/metrics.jsonl"))
-    assert json.loads(metrics.read_text().splitlines()[-1])["iteration"] < 6000
+    assert json.loads(metrics.read_text().splitlines()[-1])["iteration"] < 10**8
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -15,8 +16,8 @@ from tests.cluster.nodes import nodes
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves files open
-SETTINGS = {"contexts": 2, "iterations": 2000, "test_tasks": 20, "validation_tasks": 20, "hidden": 8}
-SECONDS = 240
+SETTINGS = {"contexts": 2, "iterations": 6000, "test_tasks": 20, "validation_tasks": 20, "hidden": 8}
+SECONDS = 600
 
 
 def command(out, *more):
@@ -47,6 +48,24 @@ def until(condition, process, said):
         assert process.poll() is None, said()
         time.sleep(0.2)
     raise AssertionError(f"waited for too long: {said()}")
+
+
+def free_port():
+    """One that nobody is given who asks for any: Linux gives those from 32768 on, Ray's workers take 10002 to 19999."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def wait_for(port):
+    """Until the server for clients listens, which the head starts without waiting for it."""
+    for _ in range(5 * SECONDS):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+            return
+        time.sleep(0.2)
+    raise AssertionError("nobody listens there")
 
 
 def outcome(out):
@@ -102,15 +121,11 @@ def test_after_the_head_died_the_same_command_goes_on(tmp_path, local):
 
 @pytest.mark.check
 def test_a_cluster_is_joined_from_outside(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"ray://127.0.0.1:{port}"
-    with (
-        nodes(1, ray_client_server_port=port),
-        started(tmp_path, "", "--set=iterations=2", on=address) as (process, said),
-    ):
-        assert process.wait(SECONDS) == 0, said()
+    port = free_port()
+    with nodes(1, ray_client_server_port=port):
+        wait_for(port)
+        with started(tmp_path, "", "--set=iterations=2", on=f"ray://127.0.0.1:{port}") as (process, said):
+            assert process.wait(SECONDS) == 0, said()
     assert {cell: value[3][-1]["iteration"] for cell, value in outcome(tmp_path).items()} == dict.fromkeys(
         outcome(tmp_path), 2
     )

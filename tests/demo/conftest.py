@@ -1,5 +1,6 @@
 """The demo served on a free port, and a browser to look at it."""
 
+import re
 import shutil
 import threading
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 uvicorn = pytest.importorskip("uvicorn", reason='needs the extra "serve"')
+LONG = 120_000  # milliseconds: a busy machine is no fault
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -23,7 +25,7 @@ def address():
         time.sleep(0.01)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +46,7 @@ def browser():
     executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     with playwright.sync_playwright() as started:
         try:
-            launched = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+            launched = started.chromium.launch(executable_path=executable, args=["--no-sandbox"], timeout=LONG)
         except playwright.Error as error:
             pytest.skip(f"there is no Chromium here ({str(error).splitlines()[0]})")
         yield launched
@@ -52,16 +54,38 @@ def browser():
 
 
 @pytest.fixture
-def page(browser, address):
-    """The page in a new window; at the end, it must have said no errors and asked no other host."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
-    opened, said, asked = context.new_page(), [], []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda request: asked.append(request.url))
-    opened.goto(address)
+def window(browser):
+    """window(address, prepare, **options): its page, when all panels show their first answers and move no more."""
+    contexts = []
+
+    def opened(address, prepare=lambda page: None, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(LONG)
+        made = context.new_page()
+        prepare(made)
+        made.goto(address)
+        made.locator(".panel:visible").first.wait_for()
+        for panel in made.locator(".panel:visible").all():
+            panel.locator(".status").filter(has_text=re.compile(r"\S")).wait_for()
+        return made
+
     yield opened
-    context.close()
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(window, address):
+    """The page in a new window; at the end, it must have said no errors and asked no other host."""
+    said, asked = [], []
+
+    def listen(opened):
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("request", lambda request: asked.append(request.url))
+
+    yield window(address, listen, viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
     assert not said
     assert asked
     assert all(url.startswith((address, "data:", "blob:")) for url in asked)

@@ -102,7 +102,9 @@ def test_a_data_root_without_faces_is_refused(tmp_path):
 def test_wiping_reveals_pixels_and_the_page_shows_the_librarys_error(page):
     status = page.locator("#faces .status")
     status.filter(has_text="10 of 1024 pixels known").wait_for()
+    imagined = status.text_content()
     page.locator("#faces [data-part=source]").select_option("drawn")
+    status.filter(has_text="10 of 1024 pixels known").filter(has_not_text=imagined).wait_for()  # it is there
     page.locator("#faces [data-part=hide]").click()
     status.filter(has_text="Nothing known yet").wait_for()
     page.locator("#faces [data-part=half]").click()
@@ -130,13 +132,15 @@ def test_a_picture_from_the_disk_and_one_that_is_painted(page, tmp_path):
     Image.new("RGB", (300, 200), (200, 40, 40)).save(tmp_path / "red.png")
     status = page.locator("#faces .status")
     status.filter(has_text="10 of 1024").wait_for()
+    imagined = status.text_content()
     with page.expect_file_chooser() as chooser:
         page.locator("#faces [data-part=source]").select_option("file")
     chooser.value.set_files(tmp_path / "red.png")
     middle = (
         "document.querySelector('#faces [data-part=original]').getContext('2d').getImageData(16, 16, 1, 1).data.join()"
     )
-    page.wait_for_function(f"{middle} === '200,40,40,255'")
+    status.filter(has_text="10 of 1024").filter(has_not_text=imagined).wait_for()
+    assert page.evaluate(middle) == "200,40,40,255"
     page.locator("#faces [data-part=source]").select_option("empty")
     status.filter(has_text="Nothing known yet").wait_for()
     page.locator("#faces [data-part=brush]").select_option("4")

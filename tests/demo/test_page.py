@@ -6,14 +6,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def phone(browser, address):
+def phone(window, address):
     """The page on a narrow screen that is touched."""
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    opened = context.new_page()
-    opened.goto(address)
-    opened.locator("#curves [data-part=legend] b").first.wait_for()
-    yield opened
-    context.close()
+    return window(address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
 
 
 def test_every_panel_has_a_title_words_and_a_place_in_the_contents(page):

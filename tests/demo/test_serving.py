@@ -55,7 +55,7 @@ def test_it_says_where_it_is_and_stops(how):
         try:
             assert served.stdout.readline().startswith("cavia demo at http://127.0.0.1:")
             served.send_signal(how)
-            out, error = served.communicate(timeout=60)
+            out, error = served.communicate(timeout=300)
         finally:
             served.kill()
     assert not error

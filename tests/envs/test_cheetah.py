@@ -177,5 +177,5 @@ if child:
     same = same and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 raise SystemExit(0 if same else 1)
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=120, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], timeout=600, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

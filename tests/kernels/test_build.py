@@ -127,10 +127,11 @@ def test_a_damaged_library_is_built_anew(cache, built, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_build_that_was_killed_does_not_hang_the_next(cache, built, tmp_path, monkeypatch):
-    compiler(tmp_path, monkeypatch, f'head -c 1000 {built} > "$out"; echo > {tmp_path}/started; sleep 60')
+    compiler(tmp_path, monkeypatch, f'head -c 1000 {built} > "$out"; echo > {tmp_path}/started; sleep 600')
     code = "from cavia.kernels.build import library; library()"
     other = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     while not (tmp_path / "started").exists():
+        assert other.poll() is None
         time.sleep(0.05)
     os.killpg(other.pid, signal.SIGKILL)
     other.wait()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -54,27 +55,42 @@ def test_neighbouring_experiments_take_over_each_others_training(navigation):
 
 
 def children(pid, word):
-    """The processes that this one has started with such a word in their command lines."""
-    ids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in ids if word in Path(f"/proc/{child}/cmdline").read_bytes()]
+    """The processes that this one has started with such a word in their command lines; none if it has ended."""
+    found = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if word in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+def killed(order, out):
+    """What the command says when its worker is killed after a checkpoint; None if it was finished before that."""
+    with subprocess.Popen(order, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(out.glob("cells/*/checkpoint.safetensors")):
+            time.sleep(0.05)
+        workers = [one for server in children(process.pid, b"forkserver") for one in children(server, b"forkserver")]
+        assert len(workers) <= 1
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        _, error = process.communicate(timeout=300)
+    if process.returncode == 0:
+        return None
+    assert process.returncode == 2
+    return error
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the worker")
 def test_a_killed_worker_is_one_clear_error_and_the_run_goes_on(tmp_path):
-    out = tmp_path / "fig7c"
-    order = [sys.executable, "-m", "cavia", "run", "fig7c", "--out", str(out), "--jobs", "1", *TINY]
-    order = [text.replace("iterations=2", "iterations=60") for text in order]
-    process = subprocess.Popen(order, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(out.glob("cells/*/checkpoint.safetensors")):
-        assert time.monotonic() < deadline, "no checkpoint appeared"
-        time.sleep(0.05)
-    (server,) = children(process.pid, b"forkserver")
-    (worker,) = children(server, b"forkserver")
-    os.kill(worker, signal.SIGKILL)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
+    for attempt in range(5):  # we may be slower than the run
+        out = tmp_path / str(attempt) / "fig7c"
+        order = [sys.executable, "-m", "cavia", "run", "fig7c", "--out", str(out), "--jobs", "1", *TINY]
+        order = [text.replace("iterations=2", "iterations=60") for text in order]
+        if error := killed(order, out):
+            break
+    assert error
     assert "its process ended with code -9 before it was finished" in error
     assert "Traceback" not in error
     assert main(order[3:]) == 0

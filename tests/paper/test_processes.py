@@ -1,8 +1,10 @@
 import gc
+import itertools
 import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,6 +26,16 @@ def test_a_process_has_the_environment_of_now_is_deaf_to_ctrl_c_and_collects_gar
         assert messages.recv() == (word, [signal.SIG_IGN, signal.SIG_DFL], True, word)
         process.join()
         assert process.exitcode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no server")
+def test_threads_that_start_the_server_at_once_leave_the_environment_as_it_was(monkeypatch):
+    monkeypatch.delenv(processes.SAFE_PATH, raising=False)
+    turns = itertools.count(1)  # who begins first ends first, and would take back what the others still need
+    monkeypatch.setattr("multiprocessing.forkserver.ensure_running", lambda: time.sleep(0.05 * next(turns)))
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(lambda _: processes.start_server(), range(3)))
+    assert processes.SAFE_PATH not in os.environ
 
 
 def test_importing_the_servers_set_up_elsewhere_changes_nothing():
@@ -61,4 +73,4 @@ def test_a_process_that_is_killed_says_so():
 
 def wait_for_ever(send):
     send.send("waiting")
-    time.sleep(60)
+    time.sleep(600)

@@ -20,6 +20,7 @@ from cavia.tensor_file import read_tensors
 
 TINY = {"contexts": 2, "iterations": 20, "test_tasks": 8, "validation_tasks": 8, "hidden": 4}
 CELL = Cell({"method": "CAVIA", "context": 2, "inner_lr": 1.0, "seed": 0})
+ENDLESS = 10**8  # iterations: nobody is so late that they are over
 
 
 def order(out, **changes):
@@ -47,7 +48,7 @@ def test_a_killed_rank_ends_the_cell_in_one_line(tmp_path, killed):
                 self.worker.processes[killed].kill()
             super().wait(workers, seconds)
 
-    order_, where = order(tmp_path, iterations=9_999), Killing(1, 2)
+    order_, where = order(tmp_path, iterations=ENDLESS), Killing(1, 2)
     with Display("table1", 1, 0) as display, pytest.raises(CaviaError) as raised:
         run_cells([(order_, CELL)], where, display)
     who = (
@@ -62,7 +63,7 @@ def test_a_killed_rank_ends_the_cell_in_one_line(tmp_path, killed):
 
 @pytest.mark.check
 def test_ctrl_c_leaves_one_checkpoint_to_go_on_from(tmp_path):
-    settings = (f"--set={name}={value}" for name, value in (TINY | {"iterations": 9_999}).items())
+    settings = (f"--set={name}={value}" for name, value in (TINY | {"iterations": ENDLESS}).items())
     command = [
         sys.executable,
         "-m",
@@ -84,13 +85,13 @@ def test_ctrl_c_leaves_one_checkpoint_to_go_on_from(tmp_path):
                 time.sleep(0.1)
             time.sleep(1.0)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 130
     assert said.splitlines()[-1] == "cavia: stopped; finished cells are kept, run the same command again to resume"
     assert "Traceback" not in said
-    assert 0 < read_tensors(folder / "checkpoint.safetensors")[1]["iteration"] < 9_999
+    assert 0 < read_tensors(folder / "checkpoint.safetensors")[1]["iteration"] < ENDLESS
 
 
 def test_more_processes_than_cores_are_mentioned(monkeypatch):

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import httpx
 import pytest
@@ -107,14 +106,14 @@ def test_the_event_loop_answers_while_the_model_works():
     free = threading.Event()
 
     def answer(requests):
-        assert free.wait(10)
+        assert free.wait(60)
         return [(200, b"")] * len(requests)
 
     async def look():
         batcher = Batcher(answer, Limits(waiting=3), 0.001)
         first = asyncio.create_task(batcher.submit(Request("adapt")))
-        await asyncio.sleep(0.02)
-        assert batcher.busy
+        while not batcher.busy:
+            await asyncio.sleep(0.001)
         waiting = [asyncio.create_task(batcher.submit(Request("adapt"))) for _ in range(3)]
         await asyncio.sleep(0)
         status, said = await batcher.submit(Request("adapt"))
@@ -127,11 +126,21 @@ def test_the_event_loop_answers_while_the_model_works():
 
 
 def test_who_waits_too_long_is_refused():
+    free = threading.Event()
+
+    def answer(requests):
+        assert free.wait(60)
+        return [(200, b"")] * len(requests)
+
     async def look():
-        batcher = Batcher(lambda requests: time.sleep(0.05) or [(200, b"")] * len(requests), Limits(seconds=0.02), 0)
-        replies = await asyncio.gather(*(batcher.submit(Request("adapt")) for _ in range(1900)))
+        batcher = Batcher(answer, Limits(seconds=0.1), 0)
+        asked = [asyncio.create_task(batcher.submit(Request("adapt"))) for _ in range(1900)]
+        await asyncio.sleep(0)  # all of them wait by now
+        await asyncio.sleep(0.15)
+        free.set()
+        replies = await asyncio.gather(*asked)
         assert [status for status, _ in replies] == [200] + [429] * 1899
-        assert b"waited for more than 0.02 s" in replies[1][1]
+        assert b"waited for more than 0.1 s" in replies[1][1]
         batcher.close()
 
     asyncio.run(look())

@@ -20,13 +20,25 @@ import cavia
 from cavia.cli import main
 
 POINTS = {"x": [[1, 2], [3, 4]], "y": [[1], [2]]}
+LONG = 120  # seconds: a busy machine is no fault
 
 
-def post(url, body, token=None, timeout=20):
+def post(url, body, token=None):
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=timeout) as response:
+    with urllib.request.urlopen(request, timeout=LONG) as response:
         return json.load(response)
+
+
+def connected(url):
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=LONG)
+
+
+def head(length, more=""):
+    """Of a request to adapt."""
+    lines = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{more}"
+    return f"POST /adapt HTTP/1.1\r\n{lines}\r\n".encode()
 
 
 @contextmanager
@@ -50,19 +62,22 @@ def process(*arguments, **environment):
 def test_it_ends_when_what_it_was_asked_is_answered(learner_file, tmp_path, number):
     """A request that waits for its batch when the signal comes is answered, and stored."""
     order = [learner_file / "curves.cavia", "--store", tmp_path / "s", "--batch-ms", "1000"]
-    with process(*order) as (running, url):
-        results = []
-        asking = threading.Thread(target=lambda: results.append(post(f"{url}/adapt", {"tasks": {"ann": POINTS}})))
-        asking.start()
+    body = json.dumps({"tasks": {"ann": POINTS}}).encode()
+    with process(*order) as (running, url), connected(url) as client:
+        client.sendall(head(len(body), "Expect: 100-continue\r\n"))
+        assert client.recv(1000).startswith(b"HTTP/1.1 100")  # it was taken: from here on the signal may come
+        client.sendall(body)
         time.sleep(0.4)
         running.send_signal(number)
-        asking.join(20)
-        out, err = running.communicate(timeout=20)
+        answer = b"".join(iter(lambda: client.recv(10_000), b""))
+        out, err = running.communicate(timeout=LONG)
+    assert answer.startswith(b"HTTP/1.1 200")
+    context = json.loads(answer.partition(b"\r\n\r\n")[2])["tasks"]["ann"]["context"]
     assert running.returncode == 0
     assert out == f"ended; 1 contexts in {tmp_path / 's'}\n"
     assert err == ""
     with cavia.ContextStore(tmp_path / "s") as store:
-        assert store.get(["ann"]).context[0].tolist() == results[0]["tasks"]["ann"]["context"]
+        assert store.get(["ann"]).context[0].tolist() == context
 
 
 @pytest.mark.slow
@@ -81,12 +96,12 @@ def test_a_killed_process_loses_no_context_that_it_answered_with(learner_file, t
         clients = [threading.Thread(target=ask, args=(client,)) for client in range(4)]
         for one in clients:
             one.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LONG
         while len(answered) < 50 and time.monotonic() < deadline:
             time.sleep(0.005)
         running.kill()
         for one in clients:
-            one.join(20)
+            one.join(LONG)
     assert len(answered) >= 50
     with cavia.ContextStore(tmp_path / "s") as store:
         assert store.get(list(answered)).context.tolist() == list(answered.values())
@@ -106,14 +121,9 @@ def test_other_addresses_with_a_token(learner_file, tmp_path):
 
 @pytest.mark.slow
 def test_a_body_that_does_not_come_is_not_waited_for(learner_file):
-    with process(learner_file / "curves.cavia", "--timeout", "0.2") as (_, url):
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as client:
-            header = (
-                "POST /adapt HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
-            )
-            client.sendall(f"{header}\r\n{{".encode())
-            response = client.recv(10_000).decode()
+    with process(learner_file / "curves.cavia", "--timeout", "0.2") as (_, url), connected(url) as client:
+        client.sendall(head(9) + b"{")
+        response = client.recv(10_000).decode()
     assert response.startswith("HTTP/1.1 408")
 
 

@@ -20,9 +20,8 @@ def test_generated_requests_find_no_fault(learner_file, table_models, tmp_path, 
     with process(model, "--store", tmp_path / "s") as (running, url):
         post(f"{url}/adapt", {"tasks": {"0": POINTS}} if kind == "points" else {"rows": ROWS})
         order = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json", "--checks", CHECKS]
-        done = subprocess.run(
-            [*order, "--max-examples", "50"], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
+        order += ["--max-examples", "50", "--request-timeout", "120", "--suppress-health-check", "too_slow"]
+        done = subprocess.run(order, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout[-3000:]
         assert "8 selected / 8 total" in done.stdout
         assert running.poll() is None

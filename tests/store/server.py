@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 NOBODY = 65534  # PostgreSQL refuses to run as root
-SECONDS = 30
+SECONDS = 300  # for its start or its end on a busy machine
 
 
 class NoServerError(Exception):

@@ -83,7 +83,9 @@ def test_kill_loses_no_acknowledged_batch(path):
     for _ in range(12):
         process.stdin.write(f"{begin}\n")
         process.stdin.flush()
-        lines = [process.stdout.readline().split() for _ in range(2)]  # it runs, and has stored something
+        lines = []
+        while {word for word, _ in lines} != {"writer", "stored"}:  # it runs, and has stored something
+            lines.append(process.stdout.readline().split())
         time.sleep(chance.uniform(0, 0.2))
         os.kill(next(int(number) for word, number in lines if word == "writer"), signal.SIGKILL)
         while (line := process.stdout.readline().split()) != ["dead"]:

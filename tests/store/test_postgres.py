@@ -107,7 +107,8 @@ def test_a_server_that_is_gone_is_one_line_until_it_is_back(store, server):
     assert store.get(["a"]).context.tolist() == [[1, 1]]
 
 
-def test_a_writer_waits_for_those_who_write_the_same_ids_only(url):
+def test_a_writer_waits_for_those_who_write_the_same_ids_only(url, monkeypatch):
+    monkeypatch.setattr("cavia.store.postgres.SHORTEST", 60)  # seconds to connect: that is not what is timed
     with cavia.ContextStore(url, VERSION) as store, cavia.ContextStore(url, VERSION, timeout=0.1) as other:
         store.put(["a", "b"], torch.zeros(2, 2))
         with store._database.writing() as transaction:

@@ -37,7 +37,7 @@ def test_a_worker_dies_and_every_context_is_there_once(tmp_path, monkeypatch, ca
             while process.poll() is None and not (pid := a_worker(there.first)):
                 time.sleep(0.05)
             os.kill(pid, signal.SIGKILL)
-            assert process.wait(200) == 0
+            assert process.wait(600) == 0
             assert main(["adapt", *data, "--store", server.url(store="here")]) == 0
             assert same(url, server.url(store="here"), TASKS)
 

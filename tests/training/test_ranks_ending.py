@@ -76,15 +76,16 @@ def trained_without_end(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_rank_ends_the_others_within_seconds(tmp_path, killed):
+def test_a_killed_rank_ends_the_others_soon(tmp_path, killed):
     with started(3, trained_without_end, tmp_path) as (processes, receivers):
         while not (tmp_path / "config.json").exists():
+            assert all(process.is_alive() for process in processes)
             time.sleep(0.05)
         time.sleep(0.5)
         processes[killed].kill()
         begin = time.monotonic()
         answered = answers(receivers)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 60  # about one; for another's message, ranks would wait a year
     assert answered.pop(killed) is None
     for one in answered:
         assert one.args == (

@@ -134,7 +134,7 @@ cavia.fit(learner, cavia.Sine(), 40, run_dir=cavia.RunFolder(sys.argv[1], events
 def test_a_run_killed_in_the_middle_of_a_write_goes_on_to_the_bit(tmp_path):
     whole = make()
     train(whole, 40, tmp_path / "whole")
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed")], timeout=120, check=False)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed")], timeout=600, check=False)
     assert ended.returncode == -signal.SIGKILL
     with (tmp_path / "killed" / "metrics.jsonl").open("a") as file:
         file.write('{"iteration": 40, "lo')  # and its last line was cut

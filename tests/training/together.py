@@ -29,7 +29,7 @@ def _say_where(send, seconds):
 def _work(environment, function, arguments, send):
     os.environ.update(environment)
     torch.set_num_threads(1)
-    threading.Thread(target=_say_where, args=[send, 200], daemon=True).start()
+    threading.Thread(target=_say_where, args=[send, 500], daemon=True).start()
     try:
         send.send(("result", function(*arguments)))
     except BaseException as error:
@@ -50,7 +50,7 @@ def started(count, function, *arguments):
             process.join()
 
 
-def answers(receivers, seconds=240.0):
+def answers(receivers, seconds=600.0):
     """What each rank found, or `Failed`; None: it ended without a word."""
     until, replies = time.monotonic() + seconds, []
     for receive in receivers:

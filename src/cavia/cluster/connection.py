@@ -10,7 +10,8 @@ from typing import Any
 from cavia.errors import CaviaError, missing_package, shown
 from cavia.machine import cores
 
-ANSWER = 5.0  # seconds in which a cluster has to answer
+ANSWER = 5.0  # seconds in which a head takes a connection
+SPEAK = 20.0  # seconds in which it says that it is one; a busy head takes its time
 GONE = 20.0  # seconds of silence after which it is taken for dead
 STORE = 200 * 2**20  # bytes of the object store of a cluster that we start ourselves
 TRIES = 3  # to join a cluster from outside
@@ -115,7 +116,7 @@ def _speaks_grpc(host: str, port: int) -> bool:
         return True
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=ANSWER)
+            grpc.channel_ready_future(channel).result(timeout=SPEAK)
         except grpc.FutureTimeoutError:
             return False
     return True

@@ -23,8 +23,10 @@ class Storage:
         """A file, or None if there is none."""
         with self._reached():
             if self.is_folder:
-                file = Path(self.address, name)
-                return file.read_bytes() if file.exists() else None
+                try:
+                    return Path(self.address, name).read_bytes()
+                except (FileNotFoundError, NotADirectoryError):
+                    return None
             system, path = self._system(name)
             return system.cat_file(path) if system.exists(path) else None
 

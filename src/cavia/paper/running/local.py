@@ -67,6 +67,6 @@ def received(messages: Any) -> list[Message]:
     try:
         while messages.poll():
             sent.append(messages.recv())
-    except EOFError:
+    except (EOFError, OSError):  # the second: it was killed in the middle of a message
         pass
     return sent

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,9 +138,12 @@ class CellOnNode:
 
     def _stamps(self) -> dict[str, tuple[int, int]]:
         """File → time of its last change, and its size."""
-        paths = {name: self.folder / name for name in FILES}
-        stats = {name: path.stat() for name, path in paths.items() if path.exists()}
-        return {name: (one.st_mtime_ns, one.st_size) for name, one in stats.items()}
+        stamps = {}
+        for name in FILES:
+            with suppress(FileNotFoundError):  # the cell may delete one at any moment
+                stat = (self.folder / name).stat()
+                stamps[name] = (stat.st_mtime_ns, stat.st_size)
+        return stamps
 
     def _placed(self, error: Exception) -> CaviaError:
         return type(error)(error) if isinstance(error, Busy) else CaviaError(f"on node {this_node()}: {error}")

@@ -15,6 +15,7 @@ from typing import Any
 from cavia.errors import CaviaError
 
 SAFE_PATH = "PYTHONSAFEPATH"  # keeps modules in the user's folder out of the server
+_starting = threading.Lock()  # two threads that set this variable and take it back would leave it wrong
 
 
 def start_server(compiles: bool = False) -> bool:
@@ -30,17 +31,18 @@ def start_server(compiles: bool = False) -> bool:
     compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"  # imported by the first gradient
     context = get_context("forkserver")
     context.set_forkserver_preload(["cavia.paper.running.server", "cavia.paper.running.work", compiler])
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        ensure_running()
-    except OSError:
-        return False
-    finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
+    with _starting:
+        before = os.environ.get(SAFE_PATH)
+        os.environ[SAFE_PATH] = "1"
+        try:
+            ensure_running()
+        except OSError:
+            return False
+        finally:
+            if before is None:
+                del os.environ[SAFE_PATH]
+            else:
+                os.environ[SAFE_PATH] = before
     return True
 
 
@@ -48,7 +50,9 @@ def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Any, An
     """Start target(*arguments, send) in a new process; returns the process, and the receiving end of `send`."""
     context: Any = get_context("forkserver" if start_server() else "spawn")
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_begin, args=(dict(os.environ), target, *arguments, send), daemon=True)
+    with _starting:  # not while the server's variable is set
+        environment = dict(os.environ)
+    process = context.Process(target=_begin, args=(environment, target, *arguments, send), daemon=True)
     try:
         if context.get_start_method() == "spawn":
             with _deaf_to_interrupts():
