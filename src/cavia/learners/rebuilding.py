@@ -33,7 +33,7 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
     except TooLarge as error:
         raise CaviaError(
             f"{path} describes a network far larger than the {size} bytes of its {len(tensors)} tensors: it is "
-            "damaged, or the network is one to give to cavia.load(path, model=…)"
+            "damaged, or the network must be given: cavia.load(path, model=…)"
         ) from error
     except CaviaError as error:
         if str(path) in str(error):
