@@ -60,8 +60,8 @@ class FittedTable:
         for target, scores in self.scores().items():
             what = "accuracy" if encoding.is_classification else f"root mean squared error of {target}"
             lines.append(f"{what} {unseen}")
-            for step, (mean, width) in enumerate(scores):  # one task alone has no interval
-                interval = "" if math.isnan(width) else f" ± {width:.2g}"
+            for step, (mean, width) in enumerate(scores):  # one task alone has no interval, nor have equal scores
+                interval = "" if math.isnan(width) or not width else f" ± {width:.2g}"
                 lines.append(f"  {step} step{'s' * (step != 1)}: {mean:.4g}{interval}")
         return "\n".join(lines)
 
