@@ -19,7 +19,7 @@ from cavia.temporaries import temporary
 from cavia.tensor_file import write_atomically
 
 SOURCE = Path(__file__).parent / "source"
-# The processor's own instructions: the cache is keyed by them. Rounding stays as written, but for fused products.
+# The processor's own instructions: the cache is keyed by them. Rounding stays as written, except for fused products.
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 # GCC would carry values from one step of a loop to the next in registers that the loops have other plans for.
 REGISTERS = "-fno-predictive-commoning"
