@@ -25,15 +25,15 @@ def examples_as_code(text: str) -> str:
 
 def as_list(text: str) -> str:
     """Argument lines, with the indented lines that continue them, as Markdown list entries."""
-    found, inside = [], False
+    lines, inside = [], False
     for line in text.splitlines():
         argument = ARGUMENT.match(line)
         if argument:
-            found += [*([] if inside else [""]), f"- `{argument[1]}`: {argument[2]}"]
+            lines += [*([] if inside else [""]), f"- `{argument[1]}`: {argument[2]}"]
             inside = True
         elif inside and line.startswith("   "):
-            found[-1] += f" {line.strip()}"
+            lines[-1] += f" {line.strip()}"
         else:
-            found += [*([""] if inside and line.strip() else []), line]
+            lines += [*([""] if inside and line.strip() else []), line]
             inside = False
-    return "\n".join(found)
+    return "\n".join(lines)

@@ -15,7 +15,7 @@ def cores() -> int:
 
 
 def threads_each(processes: int) -> int:
-    """How many threads each of so many processes may have: its share of the cores, or OMP_NUM_THREADS if that is less.
+    """How many threads each of the processes may have: its share of the cores, or OMP_NUM_THREADS if that is less.
 
     Threads without a core of their own wait for each other: a step on busy cores then takes ten times as long.
     """

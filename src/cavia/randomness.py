@@ -41,7 +41,7 @@ class OwnRandomNumbers:
                 _set_state(outside)
 
     def go_on_from(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a `state`, as far as it is there; PyTorch's error if it is invalid."""
+        """Restore what `state` has; an invalid one is PyTorch's error."""
         merged = self.state | {name: value for name, value in state.items() if name in self.state}
         with ONE_AT_A_TIME:
             outside = _state()

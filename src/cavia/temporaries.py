@@ -14,7 +14,7 @@ from cavia.locking import lasts_over_a_rename, try_lock
 
 MOST_BYTES = 200  # of a target's name in a temporary one: file systems allow 255 in all
 TRIES = 3
-HOUR = 3600.0  # seconds: where a lock does not last over a rename, what is older than this has no writer any more
+HOUR = 3600.0  # seconds: where a rename ends a lock, no file older than this still has a writer
 
 
 @contextmanager

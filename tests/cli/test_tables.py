@@ -240,7 +240,7 @@ def test_the_command_line_speaks_of_its_flags(tmp_path, capsys):
         (["fit", "table.csv", "--task", "user_id"], "required: --target"),
         (["fit", "table.csv", "--task", "user_id", "--target", "y", "--context", "0"], "at least 1, got '0'"),
         (["fit", "table.csv", "--task", "user_id", "--target", "y", "--inputs", "x,z"], "has no column 'z'"),
-        (["fit", "table.csv", "--task", "user_id", "--target", "y", "--out", "table.csv"], "is also read"),
+        (["fit", "table.csv", "--task", "user_id", "--target", "y", "--out", "table.csv"], "is also an input"),
         (["fit", "table.csv", "--task", "user_id", "--target", "y", "--order", "sorted"], "did you mean 'ordered'"),
         (["adapt", "model.cavia", "short.csv"], "short.csv has no column 'y'; it has 'user_id', 'x'"),
         (["adapt", "model.cavia", "bare.csv"], "1 tasks in bare.csv have no row with a value in 'y' to adapt on: 'b'"),

@@ -4,6 +4,7 @@ import re
 import shutil
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -39,8 +40,8 @@ def client():
         yield made
 
 
-@pytest.fixture(scope="package")  # while it is there, so is Playwright's event loop, in which no other can run
-def browser():
+@contextmanager
+def a_browser():
     """Headless Chromium, the machine's or Playwright's own; the test is skipped where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
     executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -51,6 +52,12 @@ def browser():
             pytest.skip(f"there is no Chromium here ({str(error).splitlines()[0]})")
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="package")  # while it is there, so is Playwright's event loop, in which no other can run
+def browser():
+    with a_browser() as launched:
+        yield launched
 
 
 @pytest.fixture

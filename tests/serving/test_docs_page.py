@@ -2,12 +2,18 @@
 
 import pytest
 
-from tests.demo.conftest import browser  # noqa: F401  # a fixture
+from tests.demo.conftest import a_browser
 from tests.serving.test_process import process
 
 
+@pytest.fixture(scope="module")  # an imported fixture would live to the end of the session, and the demo's tests fail
+def browser():
+    with a_browser() as launched:
+        yield launched
+
+
 @pytest.mark.slow
-def test_routes_can_be_tried_on_the_page(browser, learner_file):  # noqa: F811
+def test_routes_can_be_tried_on_the_page(browser, learner_file):
     with process(learner_file / "curves.cavia") as (_, url):
         page, said, asked = browser.new_page(), [], []
         page.on("console", lambda message: said.append(message.text))

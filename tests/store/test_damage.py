@@ -75,7 +75,7 @@ def test_a_damaged_row_is_named_and_can_be_put_again(kind, tmp_path):
             lambda: store.export(tmp_path / "tasks.parquet"),
         ):
             with pytest.raises(
-                cavia.CaviaError, match=f"are not what was put, .*{ids[4]}.*; adapt .* again and put"
+                cavia.CaviaError, match=f"differ from those put, .*{ids[4]}.*; adapt .* again and put"
             ) as raised:
                 read()
             assert "\n" not in str(raised.value)
@@ -109,11 +109,11 @@ def test_contexts_of_another_type_or_version_are_not_taken_for_these(tmp_path):
     path = filled(tmp_path / "store", ["a"], torch.randn(1, 4).double())
     change(path, "UPDATE about SET value = 'float32' WHERE name = 'dtype'")
     change(path, "UPDATE about SET value = 8 WHERE name = 'size'")
-    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match="not what was put"):
+    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match="differ from those put"):
         store.get(["a"])
     path = filled(tmp_path / "other", ["a"], torch.randn(1, 4))
     change(path, "UPDATE about SET value = 'fedcba9876543210' WHERE name = 'version'")
-    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match="not what was put"):
+    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match="differ from those put"):
         store.get(["a"])
 
 
@@ -129,7 +129,7 @@ def test_an_older_store_is_read_as_it_is_and_gets_checksums_when_it_is_written_t
         for reader in (store, other):  # one of them had seen the file without checksums
             assert torch.equal(reader.get([*ids, "new"]).context, torch.cat([expected, expected[:1]]))
     change(path, "UPDATE contexts SET context = zeroblob(length(context)) WHERE id = ?", ids[0])
-    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match=f"not what was put, '{ids[0]}'"):
+    with cavia.ContextStore(path) as store, pytest.raises(cavia.CaviaError, match=f"differ from those put, '{ids[0]}'"):
         store.get(ids)
 
 

@@ -194,7 +194,7 @@ def test_a_damaged_row_is_named(store, url):
     store.put([3, 4], torch.randn(2, 4))
     change(url, "UPDATE cavia_contexts_{} SET context = %s WHERE id = 4", b"\1" * 16)
     for read in (lambda: store.get([3, 4]), lambda: store.ids, lambda: store.nearest([4])):
-        with pytest.raises(cavia.CaviaError, match="are not what was put, 4;"):
+        with pytest.raises(cavia.CaviaError, match="differ from those put, 4;"):
             read()
     store.delete([4])
     assert store.ids == [3]

@@ -50,7 +50,7 @@ def test_an_interval_of_a_known_share_of_scores():
         ("much", "got 'much'"),
         (
             0.995,
-            "interval=0.995 would be infinite: 99 rows of held-out tasks tell levels up to 0.99; take at most that",
+            "interval=0.995 would be infinite: 99 rows of held-out tasks resolve levels up to 0.99; take at most that",
         ),
     ],
 )

@@ -8,6 +8,7 @@ import torch
 
 import cavia
 from cavia.cli import main
+from cavia.kernels import build
 from cavia.tools import doctor
 
 
@@ -33,7 +34,8 @@ def test_a_missing_package_comes_with_the_command_that_installs_it(monkeypatch):
 def test_too_many_threads_a_missing_compiler_and_an_untested_pytorch_get_advice(monkeypatch):
     monkeypatch.setattr(doctor, "cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    monkeypatch.setattr(doctor, "without_compiler", lambda: "no g++ on the path")
+    monkeypatch.setattr(build, "COMPILERS", ())
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(torch, "__version__", "3.0.0")
     advice = {one.name: one.advice for one in doctor.examine()}
     assert "OMP_NUM_THREADS=2" in advice["cores"]
@@ -46,6 +48,26 @@ def test_a_cache_that_cannot_be_written_gets_advice(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     finding = next(one for one in doctor.examine() if one.name == "cache")
     assert finding.advice == "set CAVIA_CACHE to a folder that can"
+
+
+def test_a_compiler_that_does_not_start_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
+    finding = next(one for one in doctor.examine() if one.name == "C++ compiler")
+    assert "does not start" in finding.value
+    assert "install g++" in finding.advice
+
+
+def test_it_says_what_an_issue_report_should_contain(capsys):
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith(doctor.REPORTING)
+
+
+@pytest.mark.slow
+def test_the_folder_of_graphs_is_pytorchs(monkeypatch):
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert str(doctor.graphs_folder()) == default_cache_dir()
 
 
 def test_code_that_was_not_installed_has_no_extras(monkeypatch):

@@ -129,7 +129,7 @@ def require_writable(out: Path, *inputs: Path) -> None:
             raise CaviaError(f"--out {out} is a folder; give the name of a file")
         for path in inputs:
             if out == path or (out.exists() and path.exists() and out.samefile(path)):
-                raise CaviaError(f"--out {out} is also read; choose another name")
+                raise CaviaError(f"--out {out} is also an input; choose another name")
         there = next(folder for folder in (out.absolute().parents) if folder.exists())
     except (OSError, ValueError) as error:  # a loop of links, a name that is too long
         raise CaviaError(f"cannot write --out {shown_text(str(out))}: {getattr(error, 'strerror', error)}") from error

@@ -33,6 +33,6 @@ def orient(options: argparse.Namespace) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    from cavia.tools.doctor import as_text, examine
+    from cavia.tools.doctor import REPORTING, as_text, examine
 
-    print(as_text(examine()))
+    print(as_text(examine()), REPORTING, sep="\n\n", end="")

@@ -174,7 +174,8 @@ def _search(options: argparse.Namespace, family: "Tasks") -> None:
         path=path,
         tell=lambda line: print(line, flush=True),
     )
-    print(f"best of {best.trials}: {best.loss:.5g} (defaults: {best.default:.5g}); this trains it:")
+    count = f"{best.trials} setting{'s' * (best.trials != 1)}"
+    print(f"{count} tried, lowest validation loss {best.loss:.5g} (defaults: {best.default:.5g}); this trains it:")
     asked = ["--task", options.task, "--target", ",".join(options.target)]
     kept = ("inputs", "number", "category", "date", "support", "order", "too_small", "seed")
     for name in kept:

@@ -27,15 +27,15 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     words = []
-    for sign in error.object[error.start : error.end]:
-        plain = SPELLED.get(sign) or unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
-        words.append(plain or sign.encode("ascii", "backslashreplace").decode())
+    for character in error.object[error.start : error.end]:
+        plain = SPELLED.get(character) or unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        words.append(plain or character.encode("ascii", "backslashreplace").decode())
     return "".join(words), error.end
 
 
 def say(message: object) -> None:
     """Print one line to stderr, if there is one."""
-    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in f"cavia: {message}")
+    line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in f"cavia: {message}")
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
     try:

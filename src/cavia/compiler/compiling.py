@@ -68,7 +68,7 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
 
     Once it was called, its `current_callable`, if it has one, is the same without what only the first call needs.
     """
-    # Late, because they take seconds. Most are not public: where they have changed, a run goes on uncompiled.
+    # Late, because they take seconds. Most are not public: if they have changed, a run continues uncompiled.
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx, config
     from torch._inductor.decomposition import select_decomp_table
@@ -88,7 +88,7 @@ def compile_graph(function: Callable[..., tuple[Tensor, ...]], tensors: Sequence
     examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     # On a CPU the kernels of a small step are so short that calling them from Python would show.
     on_cpu = examples[0].device.type == "cpu"
-    # To go on from the cache should take no trials of the C++ compiler.
+    # Loading graphs from the cache should not try out the C++ compiler.
     quick_start = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
     options = {"post_grad_custom_post_pass": CheapProducts(), **quick_start, **vectors(graph)} if on_cpu else {}
     with tracing(TracingContext(examples[0].fake_mode)), config.patch(options):

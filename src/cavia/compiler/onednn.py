@@ -28,7 +28,7 @@ IMAGES, PIXELS = 16, 128  # fewer images PyTorch does not give to oneDNN; such s
 
 @cache
 def is_faster() -> bool:
-    """Whether oneDNN has the better kernels for this processor: MKL has none with 512-bit vectors but for Intel's."""
+    """Whether oneDNN has the better kernels for this processor: MKL has 512-bit vectors for Intel's only."""
     with suppress(OSError):
         is_amd = "AuthenticAMD" in PROCESSOR.read_text()
         return is_amd and torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"

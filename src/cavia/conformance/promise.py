@@ -18,7 +18,7 @@ class Broken(CaviaError):
 
 
 def keeps(subject: object, promise: str, kept: bool, instead: str = "") -> None:
-    """Raise unless the promise is kept; instead: what was found."""
+    """Raise unless the promise is kept; instead: what the object does."""
     if not kept:
         details = f"; {instead}" if instead else ""
         raise Broken(f"{type(subject).__name__} breaks a promise: {promise}{details}")

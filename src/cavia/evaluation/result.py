@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cavia.evaluation.rounding import with_interval
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.base import Learner
@@ -47,7 +48,7 @@ class Evaluation:
     def __str__(self) -> str:
         pairs = zip(self.mean.tolist(), self.interval.tolist(), strict=True)
         return "\n".join(
-            f"{self.metric} after {step} step{'s' * (step != 1)}: {mean:.4f} ± {width:.4f}"
+            f"{self.metric} after {step} step{'s' * (step != 1)}: {with_interval(mean, width, 4)}"
             for step, (mean, width) in enumerate(pairs)
         )
 

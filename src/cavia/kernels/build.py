@@ -19,7 +19,7 @@ from cavia.temporaries import temporary
 from cavia.tensor_file import write_atomically
 
 SOURCE = Path(__file__).parent / "source"
-# The processor's own instructions: the cache is keyed by them. Rounding stays as written, but for fused products.
+# The processor's own instructions: the cache is keyed by them. Rounding stays as written, except for fused products.
 NATIVE = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 # GCC would carry values from one step of a loop to the next in registers that the loops have other plans for.
 REGISTERS = "-fno-predictive-commoning"
@@ -40,7 +40,7 @@ def library() -> ctypes.CDLL | None:
 
 def load(flags: tuple[str, ...]) -> ctypes.CDLL:
     """The kernels built with these flags, from the cache if possible."""
-    path = cache_folder() / "kernels" / f"kernels-{digest(flags)}.so"
+    path = _path(flags)
     if not _is_whole(path):
         build(path, flags)
     try:
@@ -105,6 +105,28 @@ def without_compiler() -> str | None:
     except CaviaError as error:
         return str(error)
     return None
+
+
+def compiler_version() -> str:
+    """The first line that the C++ compiler prints about itself; its name if it prints nothing."""
+    command = _compiler()
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=10,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CaviaError(f"the compiler {command[0]} does not start; set CXX to one that works") from error
+    return next(iter(done.stdout.splitlines()), command[0])
+
+
+def is_built() -> bool:
+    """Whether the cache holds kernels for this source, compiler flags, PyTorch and processor."""
+    return _is_whole(_path(FLAGS))
+
+
+def _path(flags: tuple[str, ...]) -> Path:
+    return cache_folder() / "kernels" / f"kernels-{digest(flags)}.so"
 
 
 def _compiler() -> list[str]:

@@ -79,7 +79,7 @@ class Adapted:
     def context(self) -> Tensor:
         """φ of each task, [T, C]."""
         if CONTEXT not in self._parameters:
-            raise CaviaError(f"no context adapted here but {', '.join(self._parameters)}; ask for them by name")
+            raise CaviaError(f"no context adapted here, only {', '.join(self._parameters)}; ask for them by name")
         return self._parameters[CONTEXT]
 
     @property
@@ -100,7 +100,7 @@ class Adapted:
         """The tensor [T, ...] of that name; or the tasks of that number, slice, or list or tensor of numbers."""
         if isinstance(which, str):
             if which not in self._parameters:
-                raise CaviaError(f"nothing called {which!r} adapted here but {', '.join(self._parameters)}")
+                raise CaviaError(f"nothing called {which!r} adapted here, only {', '.join(self._parameters)}")
             return self._parameters[which]
         if isinstance(which, slice):
             return self.map(lambda value: value[which])

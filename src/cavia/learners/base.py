@@ -50,7 +50,7 @@ class Learner(Built, nn.Module, ABC):
 
     @property
     def version(self) -> str:
-        """Identifies the learner's present state: the same after saving and loading, another after further training.
+        """Identifies the learner's present state: saving and loading keep it, further training changes it.
 
         A context adapted under one version means nothing to another; `cavia.ContextStore` keeps them apart.
         """

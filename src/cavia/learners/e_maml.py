@@ -16,8 +16,8 @@ class EMAML(MAML):
     """MAML that is trained to explore (Stadie et al. 2018): episodes before an update get credit for what follows it.
 
     The return after adaptation depends on the episodes that the policy adapts on, and those on the policy before. The
-    gradient of that dependence is J(θᵢ)·Σ ∇ log π_θ(a | s) over them, which MAML leaves out. Learning from anything but
-    episodes, it is MAML.
+    gradient of that dependence is J(θᵢ)·Σ ∇ log π_θ(a | s) over them, which MAML leaves out. Outside of
+    environments, it is MAML.
 
     credit: weight of that term. J is each task's return after adaptation, with mean 0 and standard deviation 1 over
             the batch; the sum over steps is a mean, as in the rest of the outer loss.

@@ -53,7 +53,7 @@ class MAMLPlusPlus(GradientLearner):
         return RateOfEachStep({name: self.rates_of_steps[key(name)] for name in self.fast_names})
 
     def weights_of_steps(self) -> Tensor:
-        """What each inner step counts in the outer loss, [inner_steps]: they sum to 1."""
+        """The weight of each inner step in the outer loss, [inner_steps]; they sum to 1."""
         share = (self.outer_steps / self.anneal).clamp(max=1) if self.anneal else torch.ones_like(self.outer_steps)
         early = (1 - share) / self.inner_steps  # of each step but the last
         last = torch.arange(self.inner_steps, device=share.device) == self.inner_steps - 1

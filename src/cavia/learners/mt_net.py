@@ -18,10 +18,10 @@ MASK = f"{MEMORY}mask."  # begins the names of a task's masks
 class MTNet(GradientLearner):
     """MT-net (Lee & Choi, 2018): each layer computes T·(W x + b); a task moves some rows of W and b, never T.
 
-    T is learned, so it shapes the space in which a task's gradient steps are taken. Which rows move is drawn for each
-    task in training, from probabilities that are learned, too. Elsewhere a row moves by its probability's share.
-    Weights that belong to no matrix, such as those of norms, move as in MAML. The paper's claim is that little depends
-    on the inner rate.
+    T is learned, so it shapes the space in which a task's gradient steps are taken. In training, the rows that move are
+    drawn for each task, with learned probabilities. Elsewhere, a row's step is multiplied by its probability.
+    Weights that belong to no matrix, such as those of norms, move as in MAML. The paper claims that the result depends
+    little on the inner rate.
 
     temperature: of the sampled masks; the smaller, the closer they are to 0 and 1.
 

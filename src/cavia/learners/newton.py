@@ -23,8 +23,8 @@ class GaussNewton(Learner):
     """Like CAVIA, only φ adapts, from φ = 0, but by damped Gauss–Newton steps on Σ‖f(x; φ) − y‖² + λ‖φ‖².
 
     With a model that is linear in φ, one step ends at the minimum: the prediction of a Gaussian process whose kernel
-    is learned. It pays where φ is large and the known points are few; a step takes C predictions of the support
-    points at once and a C × C system for each task. For squared errors only.
+    is learned. Use it if φ is large and the known points are few. A step computes C predictions of the support points
+    at once and solves a C × C system for each task. For squared errors only.
 
     damping:     λ at the start, the variance of the noise over that of φ; the outer loop trains it.
     inner_steps: more than one if the model is not linear in φ.

@@ -13,11 +13,10 @@ from cavia.allowance import Allowance, TooLarge
 from cavia.errors import CaviaError
 from cavia.learners.base import Learner
 
-TIMES, SPARE = (
-    32,
-    2**24,
-)  # a constructor may allocate so many times what the file's tensors take, and so many bytes more
-TENSORS, SPARE_TENSORS = 64, 2**12  # and make so many times as many tensors, and so many more
+# A constructor may allocate TIMES what the file's tensors take, and SPARE bytes more
+TIMES, SPARE = 32, 2**24
+# and make TENSORS times as many tensors, and SPARE_TENSORS more.
+TENSORS, SPARE_TENSORS = 64, 2**12
 
 
 def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], path: Path) -> Learner:
@@ -33,7 +32,7 @@ def built_to_fit(make: Callable[[], Learner], tensors: Mapping[str, Tensor], pat
     except TooLarge as error:
         raise CaviaError(
             f"{path} describes a network far larger than the {size} bytes of its {len(tensors)} tensors: it is "
-            "damaged, or the network is one to give to cavia.load(path, model=…)"
+            "damaged, or the network must be given: cavia.load(path, model=…)"
         ) from error
     except CaviaError as error:
         if str(path) in str(error):

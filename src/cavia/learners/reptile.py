@@ -16,8 +16,8 @@ class Reptile(GradientLearner):
     """All weights adapt; the outer loop moves θ towards the adapted weights, without differentiating the steps.
 
     In training, a task adapts on its support and query points together, each step on other ones: step i of n takes
-    every n-th point from the i-th on. What minibatches of a task agree on is what Reptile learns from (Nichol et al.,
-    2018); with one inner step, or all steps on the same points, it would train on all tasks at once.
+    every n-th point from the i-th on. Reptile learns from what the minibatches of a task have in common
+    (Nichol et al., 2018). With one inner step, or all steps on the same points, it would fit all tasks jointly.
     """
 
     def __init__(self, model: ContextModel, loss: str | PointLoss, inner_lr: float = 0.01, inner_steps: int = 5):

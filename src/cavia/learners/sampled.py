@@ -121,7 +121,7 @@ class SampledContext(GradientLearner):
 
 
 class SampledCAVIA(SampledContext):
-    """CAVIA whose context is drawn once an episode, φ ~ N(μ, σ²): it explores by trying contexts, not by noisy actions.
+    """CAVIA whose context is drawn once per episode, φ ~ N(μ, σ²): it explores by contexts, not by noisy actions.
 
     Only μ and log σ adapt, from 0 and log `std`; the outer loop trains the network. It is MAESN with these choices:
     weights stay, rates and the start are not learned, and so no KL divergence is needed to keep the start at the prior.
@@ -151,7 +151,7 @@ class SampledCAVIA(SampledContext):
 
 
 class MAESN(SampledContext):
-    """Structured exploration (Gupta et al. 2018): φ ~ N(μ, σ²) is drawn once an episode; μ, log σ and weights adapt.
+    """Structured exploration (Gupta et al. 2018): φ ~ N(μ, σ²) is drawn once per episode; μ, log σ and weights adapt.
 
     The outer loop trains the weights, μ and log σ before adaptation, and a rate for each number that adapts. In the
     paper each of a hundred training tasks has a μ and σ of its own before adaptation, which the KL divergence keeps
@@ -191,5 +191,5 @@ class MAESN(SampledContext):
         return (0.5 * ((2 * log_std).exp() + mean.square() - 1) - log_std).sum()
 
     def policy_terms(self, batch: Any) -> Tensor:
-        """MAESN's objective: the KL divergence is taken from the return, here of every task."""
+        """MAESN's objective subtracts the KL divergence from the return; here of every task."""
         return (self.kl * self.divergence()).expand(len(batch))

@@ -37,7 +37,7 @@ class ANIL(GradientLearner):
 class MetaSGD(GradientLearner):
     """Like MAML (adapts="weights") or CAVIA (adapts="context"), with one learned rate per adapted number.
 
-    learn_init: with adapts="context", train φ₀ too; with adapts="weights" it always is.
+    learn_init: with adapts="context", train φ₀ too; with adapts="weights" the start always is.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class NormedModel(ContextModel):
 
     @property
     def fuses(self) -> bool:
-        """Whether a kernel of our own can compute part of it, as far as the network itself goes."""
+        """Whether the network itself allows a kernel of ours to compute part of it."""
         return False
 
     @abstractmethod

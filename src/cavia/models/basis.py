@@ -35,8 +35,8 @@ class WaveBasis(ContextModel):
     hidden:  widths of the layers between φ and the coefficients, a(φ) = φ + r(φ) with r = 0 at the start;
              without any, a(φ) = φ, and a squared error is quadratic in φ.
 
-    For pictures and other fields over coordinates. The basis, the expensive part, is computed once a position, however
-    many tasks have a point there and however many steps φ takes.
+    For pictures and other fields over coordinates. The basis, the expensive part, is computed once per position,
+    however many tasks have a point there and however many steps φ takes.
 
     >>> model = WaveBasis(inputs=2, outputs=3, waves=8, context=16)
     >>> model(torch.zeros(25, 10, 2), torch.zeros(25, 16)).shape

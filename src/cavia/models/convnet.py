@@ -112,7 +112,7 @@ class ConvNet(NormedModel):
 
     @property
     def fuses(self) -> bool:
-        """Whether the stem can be one operation, as far as this network goes: its sizes, its place, its layers."""
+        """Whether this network allows the stem to be one operation: its sizes, its device, its layers."""
         weight, _, _ = self._layer(0)
         if not (self.pools and fits(self.channels, self.filters) and is_float_on_cpu(weight)):
             return False

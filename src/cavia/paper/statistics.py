@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavia.errors import CaviaError
+from cavia.evaluation.rounding import with_interval
 from cavia.paper.schema import CellResult, Estimate
 
 Scores = NDArray[np.float64]  # [seeds, tasks]
@@ -92,16 +93,5 @@ def best(groups: Iterable[list[CellResult]], higher_is_better: bool = False) -> 
 
 
 def text(value: Estimate, digits: int) -> str:
-    """A mean with its interval: `0.193 ± 0.016`.
-
-    An interval that would round to zero gets more digits: `0.024 ± 0.0003`.
-    """
-    mean, width = _decimal(value["mean"], digits), value.get("interval")
-    if not width:
-        return mean
-    small = digits if width >= 0.5 * 10.0**-digits else -math.floor(math.log10(width))
-    return f"{mean} ± {_decimal(width, small)}"
-
-
-def _decimal(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.1e}"
+    """A mean with its interval: `0.193 ± 0.016`."""
+    return with_interval(value["mean"], value.get("interval"), digits)

@@ -102,7 +102,7 @@ def _build(folder: Path, root: Path, names: list[str], size: int) -> None:
             write_json(unfinished / "index.json", {"unreadable": unreadable})
             if _load(folder, len(names), size) is None:  # otherwise another process has built the same meanwhile
                 shutil.rmtree(folder, ignore_errors=True)
-                with suppress(OSError):  # it may do so at this very moment; the caller checks what is there
+                with suppress(OSError):  # another process may be at it; the caller checks the result
                     unfinished.rename(folder)
     except OSError as error:
         raise CaviaError(

@@ -131,7 +131,7 @@ class Episodes(TaskFamily):
         return TaskBatch(*points(index[..., :shots]), *points(index[..., shots:]), attributes={"classes": classes})
 
     def _pictures(self, split: str, index: Tensor, quarter: Tensor) -> Tensor:
-        """The pictures at index [T, N], turned by so many quarters [T, N]: [T, N, channels, size, size] in [0, 1]."""
+        """The pictures at index [T, N], turned by quarter · 90° [T, N]: [T, N, channels, size, size] in [0, 1]."""
         chosen = self.images.of(split)[index.flatten().cpu().numpy()]
         pixels = torch.from_numpy(np.asarray(chosen)).to(index.device)  # [T·N, size, size, 3] uint8
         for turns in (1, 2, 3) if self.rotations else ():

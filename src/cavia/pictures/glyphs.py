@@ -10,7 +10,7 @@ from cavia.errors import require_at_least
 from cavia.pictures.images import ImageSet
 from cavia.tasks.batch import SPLITS, seeded_generator
 
-AT_A_TIME = 32  # drawings painted together: so many fit the cache of a processor
+AT_A_TIME = 32  # drawings painted together: as many as fit a processor's cache
 STROKES = 4  # at most, of a glyph
 TRIES = 6  # for each stroke, of which the best is kept
 PIECES = 8  # straight pieces that stand for a curved stroke

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-ID = "Any text of 1 to 500 signs; in a URL, / is written as %2F."
+ID = "Any text of 1 to 500 characters; in a URL, / is written as %2F."
 NUMBERS = {"type": "array", "items": {"type": "number"}}
 POINTS = {"type": "array", "items": NUMBERS, "minItems": 1}
 LABELS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}

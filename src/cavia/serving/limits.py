@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cavia.errors import CaviaError, one_line, shown
 
-MOST_SIGNS = 500  # of an id
+LONGEST_ID = 500  # of an id
 
 
 class Refused(Exception):
@@ -41,8 +41,8 @@ class Limits:
 
 def checked_id(id: str) -> str:
     """The id of a task, if a store takes it and a URL can name it."""
-    if not id or len(id) > MOST_SIGNS:
-        raise CaviaError(f"an id has 1 to {MOST_SIGNS} signs, got {len(id)}")
+    if not id or len(id) > LONGEST_ID:
+        raise CaviaError(f"an id has 1 to {LONGEST_ID} characters, got {len(id)}")
     if "\0" in id:
-        raise CaviaError(f"an id must not hold the sign NUL, got {shown(id)}")
+        raise CaviaError(f"an id must not hold the character NUL, got {shown(id)}")
     return id

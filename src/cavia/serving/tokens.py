@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cavia.errors import CaviaError, named
 
-LEAST_SIGNS = 16
+LEAST_CHARACTERS = 16
 MAKE_ONE = "(umask 077; openssl rand -hex 32 > token)"
 HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[^:]*)(:\d*)?")
 
@@ -36,10 +36,10 @@ def read_token(path: Path) -> str:
     if mode & 0o077:
         raise CaviaError(f"--token-file {named(path)} can be read by others; chmod 600 {named(path)}")
     token = text.strip()
-    if len(token) < LEAST_SIGNS or not token.isascii() or not token.isprintable() or " " in token:
+    if len(token) < LEAST_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
         raise CaviaError(
-            f"--token-file {named(path)} must hold one word of at least {LEAST_SIGNS} letters and digits, got "
-            f"{len(token)} signs; make one: {MAKE_ONE}"
+            f"--token-file {named(path)} must hold one word of at least {LEAST_CHARACTERS} letters and digits, got "
+            f"{len(token)} characters; make one: {MAKE_ONE}"
         )
     return token
 

@@ -46,7 +46,7 @@ class Address(NamedTuple):
             rest = urlencode([(name, value) for name, value in query if name != "store"], quote_via=quote)
             options = conninfo_to_dict(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")))
             return cls(options, names[0], _shown(options, names[0]))
-        except (Error, ValueError):  # signs that are no Unicode, too
+        except (Error, ValueError):  # or bytes that are not Unicode
             raise CaviaError(f"the URL of the store cannot be read; its form is {FORM}") from None
 
 

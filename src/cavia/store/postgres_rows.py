@@ -183,7 +183,7 @@ class ServerTransaction(Transaction):
 
 
 def tables(store: str) -> tuple[str, str]:
-    """The names of a store's tables: what is said of it, and its contexts."""
+    """The names of a store's tables: its description, and its contexts."""
     return f"cavia_about_{store}", f"cavia_contexts_{store}"
 
 

@@ -66,8 +66,8 @@ class Rows(NamedTuple):
 
     def damaged(self, ids: Sequence[Any]) -> CaviaError:
         return CaviaError(
-            f"{self.where} is damaged: the contexts of {len(ids)} ids are not what was put, {first_few(ids)}; adapt to "
-            "these tasks again and put them, or restore the file from a copy"
+            f"{self.where} is damaged: the contexts of {len(ids)} ids differ from those put, {first_few(ids)}; "
+            "adapt to these tasks again and put them, or restore the file from a copy"
         )
 
     @property

@@ -17,7 +17,7 @@ from cavia.errors import CaviaError, missing_package, named, nearest, shown
 ENDINGS = (".parquet", ".pq")
 ROWS = 2**15  # of a part, about; a row group is never cut
 OTHERS = 50_000  # files and folders beside the Parquet files, after which it is no folder of data
-AT_ONCE = 2**22  # names of tasks in memory, while it is found out whether one is in two places
+AT_ONCE = 2**22  # names of tasks in memory, in the search for one that is in two places
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def fit_encoding(
 
     target:  the column to predict, or a list of columns.
     inputs:  the columns that the network sees, by default all but task and targets.
-    settled: column → type, where it is not to be decided.
+    settled: column → type, for columns whose type is given.
     rows:    [rows] bool, the rows of training tasks; by default all.
     """
     targets = listed_columns("target", target)

@@ -54,13 +54,14 @@ class FittedTable:
         encoding, family = self.model.encoding, self.family
         counts = ", ".join(f"{len(family.splits[split])} {split}" for split in SPLITS)
         left_out = f"; {len(family.dropped)} too small, left out" if family.dropped else ""
-        lines = [f"{len(family.names)} tasks ({counts}{left_out}), {len(family.x)} rows, {encoding.width} inputs"]
+        inputs = f"{encoding.width} input{'s' * (encoding.width != 1)}"
+        lines = [f"{len(family.names)} tasks ({counts}{left_out}), {len(family.x)} rows, {inputs}"]
         unseen = f"on {len(family.splits['test'])} unseen tasks, {self._support()} to adapt on:"
         for target, scores in self.scores().items():
             what = "accuracy" if encoding.is_classification else f"root mean squared error of {target}"
             lines.append(f"{what} {unseen}")
-            for step, (mean, width) in enumerate(scores):  # one task alone has no interval
-                interval = "" if math.isnan(width) else f" ± {width:.2g}"
+            for step, (mean, width) in enumerate(scores):  # one task alone has no interval, nor have equal scores
+                interval = "" if math.isnan(width) or not width else f" ± {width:.2g}"
                 lines.append(f"  {step} step{'s' * (step != 1)}: {mean:.4g}{interval}")
         return "\n".join(lines)
 

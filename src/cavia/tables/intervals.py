@@ -58,7 +58,7 @@ class Intervals:
         place = math.ceil(level * (count + 1) - 1e-9)
         if place > count:
             raise CaviaError(
-                f"interval={level:g} would be infinite: {self.rows} rows of held-out tasks tell levels up to "
+                f"interval={level:g} would be infinite: {self.rows} rows of held-out tasks resolve levels up to "
                 f"{count / (count + 1):.4g}; take at most that, or fit on more tasks"
             )
         return [scores[place - 1] for scores in self.scores]

@@ -71,7 +71,7 @@ class Posterior(Learner):
 
     @torch.no_grad()
     def deviation(self, x: Tensor, adapted: Adapted) -> Tensor:
-        """How uncertain the numbers at x [T, N, inputs] are, [T, N, outputs], but for a common factor.
+        """How uncertain the numbers at x [T, N, inputs] are, [T, N, outputs], up to a common factor.
 
         √(σ² + b(x)ᵀ precision⁻¹ b(x)): the noise of a row, and what is not known of the task's effects.
         """

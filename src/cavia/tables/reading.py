@@ -34,7 +34,7 @@ class Table(dict[str, np.ndarray]):
     ):
         super().__init__(columns)
         self.where, self.lines, self.declared = where, lines, frozenset(declared)
-        self.parsed: dict[tuple[str, str], Any] = {}  # what `values` found in a column, which takes a while
+        self.parsed: dict[tuple[str, str], Any] = {}  # results of `values`, which is slow
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {"method": "posterior", "hidden": "64,64", "context":
 
 
 class Searched(NamedTuple):
-    """What a search found."""
+    """The best settings of a search."""
 
     settings: dict[str, Any]  # for `train_table`
     loss: float  # on the validation tasks

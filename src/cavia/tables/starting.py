@@ -15,7 +15,7 @@ from cavia.tables.tasks import Tasks
 from cavia.tasks.batch import seeded_generator
 
 LEAST_NOISE = 1e-3
-ROWS = 200_000  # of training, at most, that the start is found from
+ROWS = 200_000  # of training, at most, that the start is fitted to
 SLOPES = (0, 1, 2, 4, MOST_SLOPES)  # of each task, to choose from
 QUERY = 200  # rows of a validation task, at most
 DRAWS = 3  # of its known rows

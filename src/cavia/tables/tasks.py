@@ -116,8 +116,8 @@ class Tasks(TaskFamily):
         number, category, date: columns to read as this type, whatever their cells hold.
         problem: "classification" or "regression", to override the target's type.
         options: support, query, order and too_small, as for `Tasks`.
-        Numbers are standardised, categories one-hot, dates what a calendar says of them (`encoding`), by the training
-        tasks; rows without a target are left out.
+        Numbers are standardised and categories one-hot encoded, by what the training tasks have; dates become
+        calendar features (`encoding` has all). Rows without a target are left out.
 
         >>> table = {"user": ["a", "a", "b", "b", "c", "c"], "age": [31, 32, 50, 51, 18, 19], "y": [1.0, 2, 3, 4, 5, 6]}
         >>> family = Tasks.from_table(table, task="user", target="y", support=1)

@@ -1,9 +1,12 @@
 """What is installed and what this machine offers, with advice: the first part of an issue report."""
 
+import getpass
 import os
 import platform
 import re
 import sys
+import tempfile
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +17,18 @@ from cavia import __version__
 from cavia.cache import cache_folder
 from cavia.commit import this_commit
 from cavia.compiler.obstacles import TESTED
-from cavia.kernels.build import without_compiler
+from cavia.errors import CaviaError
+from cavia.kernels.build import compiler_version, is_built
 from cavia.machine import cores, gigabytes, memory
 
 DISTRIBUTION = "cavia-torch"
 NOT_FOR_USERS = {"dev", "docs", "bench", "all"}
+REPORTING = """\
+To report a problem, open an issue with
+  - all lines above,
+  - the shortest code or command that shows the problem,
+  - what you expected, and the whole error message.
+"""
 
 
 class Finding(NamedTuple):
@@ -37,11 +47,12 @@ def examine() -> list[Finding]:
         Finding("Python", f"{platform.python_version()}, {sys.executable}"),
         Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
         _pytorch(),
-        _compiler(),
+        *_compiler(),
         _gpu(),
         _threads(),
         Finding("memory", gigabytes(there) if there else "unknown"),
         _cache("cache", cache_folder(), "CAVIA_CACHE"),
+        _cache("graphs", graphs_folder(), "TORCHINDUCTOR_CACHE_DIR"),
         *(_extra(name, packages) for name, packages in extras().items()),
     ]
 
@@ -73,17 +84,32 @@ def extras() -> dict[str, list[str]]:
     return packages
 
 
+def graphs_folder() -> Path:
+    """Where PyTorch keeps compiled graphs. Its own function says the same, but takes seconds to import."""
+    if chosen := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(chosen).absolute()
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):  # no name: a container run as a number
+        user = f"uid_{os.getuid()}" if hasattr(os, "getuid") else "unknown_user"
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
+
+
 def _pytorch() -> Finding:
     is_tested = torch.__version__.startswith(f"{TESTED}.")
     advice = f"compiled steps were tested with {TESTED} only; others run uncompiled" if not is_tested else ""
     return Finding("PyTorch", torch.__version__, advice)
 
 
-def _compiler() -> Finding:
-    missing = without_compiler()
-    if missing is None:
-        return Finding("C++ compiler", "found")
-    return Finding("C++ compiler", f"none: {missing}", "training runs several times slower without one; install g++")
+def _compiler() -> list[Finding]:
+    """The C++ compiler, and what it has built."""
+    try:
+        version = compiler_version()
+    except CaviaError as error:
+        advice = "training runs several times slower without one; install g++"
+        return [Finding("C++ compiler", f"none: {error}", advice)]
+    built = "built" if is_built() else "not built yet; the first run that needs them builds them in seconds"
+    return [Finding("C++ compiler", version), Finding("kernels", built)]
 
 
 def _gpu() -> Finding:
@@ -93,8 +119,9 @@ def _gpu() -> Finding:
 
 
 def _threads() -> Finding:
-    threads, ours = torch.get_num_threads(), cores()
-    value = f"{ours}; PyTorch uses {threads} threads"
+    threads, ours, all_cores = torch.get_num_threads(), cores(), os.cpu_count()
+    of_all = f" of {all_cores}" if all_cores and all_cores > ours else ""
+    value = f"{ours}{of_all}; PyTorch uses {threads} thread{'s' * (threads != 1)}"
     if threads > ours:
         return Finding("cores", value, f"more threads than cores slow everything down; set OMP_NUM_THREADS={ours}")
     return Finding("cores", value)
@@ -103,8 +130,18 @@ def _threads() -> Finding:
 def _cache(name: str, folder: Path, variable: str) -> Finding:
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if os.access(nearest, os.W_OK):
-        return Finding(name, str(folder))
+        return Finding(name, f"{folder}, {_size(folder) / 2**20:,.0f} MB")
     return Finding(name, f"{folder}, which cannot be written to", f"set {variable} to a folder that can")
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all its files; other processes may delete some in the meantime."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += (Path(parent) / name).stat().st_size
+    return size
 
 
 def _extra(name: str, packages: list[str]) -> Finding:

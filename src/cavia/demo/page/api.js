@@ -14,10 +14,10 @@ export async function ask(path, body) {
   } catch {
     throw say("The server does not answer; is `cavia demo` still running?");
   }
-  const found = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
-  if (!answer.ok) throw say(found.detail);
+  const content = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
+  if (!answer.ok) throw say(content.detail);
   trouble.hidden = true;
-  return found;
+  return content;
 }
 
 function say(message) {

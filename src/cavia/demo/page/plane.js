@@ -126,7 +126,7 @@ function ticks([low, high]) {
   const rough = (high - low) / 6;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((times) => times * power >= rough);
-  const found = [];
-  for (let tick = Math.ceil(low / step); tick * step <= high; tick++) found.push(Number((tick * step).toPrecision(6)));
-  return found;
+  const numbers = [];
+  for (let tick = Math.ceil(low / step); tick * step <= high; tick++) numbers.push(Number((tick * step).toPrecision(6)));
+  return numbers;
 }

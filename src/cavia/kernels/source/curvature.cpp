@@ -80,10 +80,10 @@ class Share {
     forward(at);
     at_output(*by_sums_[last], at);
     for (int l = last; l >= 0; l--) {
-      const float* found = *by_sums_[l];
+      const float* by_sums = *by_sums_[l];
       const int in = c_.sizes[l], out = c_.sizes[l + 1];
       if (l) {
-        Sums s = {nullptr, {c_.weight[l], 1, in}, out, {found, TILE}, {nullptr, 1, in}, out, {}, {}};
+        Sums s = {nullptr, {c_.weight[l], 1, in}, out, {by_sums, TILE}, {nullptr, 1, in}, out, {}, {}};
         s.gate = columns(c_.inputs[l], at);
         if (c_.by_sums[l] && c_.change[l]) {
           s.b.data = c_.change[l];
@@ -91,8 +91,8 @@ class Share {
         }
         write_sums(s, in, *by_sums_[l - 1]);
       }
-      add_columns(found, out, *biases_[l]);
-      if (c_.turned[l]) add_outer(found, out, c_.turned[l] + (size_t)at * padded(in), padded(in), *outer_[l]);
+      add_columns(by_sums, out, *biases_[l]);
+      if (c_.turned[l]) add_outer(by_sums, out, c_.turned[l] + (size_t)at * padded(in), padded(in), *outer_[l]);
       if (c_.by_turned[l])
         add_outer(*inputs_[l], in, c_.by_turned[l] + (size_t)at * padded(out), padded(out), *turned_[l]);
     }
@@ -123,13 +123,13 @@ class Share {
         float* place = tile + (size_t)a * TILE + b;
         const size_t from = (size_t)a * c_.points + at + b;
         const vec change = load(place);
-        vec found = load(c_.of_output + from) * (change - mean);
+        vec by_output = load(c_.of_output + from) * (change - mean);
         if (c_.mixed && !c_.categorical) {
           const vec mixed = load(c_.mixed + from);
           (*mixed_)[a] += (float)total(mixed * change);
-          if (c_.log_std) found += mixed * all(c_.log_std[a]);
+          if (c_.log_std) by_output += mixed * all(c_.log_std[a]);
         }
-        store(place, found);
+        store(place, by_output);
       }
     }
   }

@@ -43,9 +43,9 @@ class PatchProducts {
   }
 
   // Σ over rows from `first` up to `last` of row[j] · other row[j + dx], other row: dy further on.
-  void correlate(const Block<float>& planes, int first, int last, int dy, int dx, double found[PAIRS]) const {
+  void correlate(const Block<float>& planes, int first, int last, int dy, int dx, double products[PAIRS]) const {
     constexpr int MANY = 28;  // rows summed in single precision
-    for (int p = 0; p < PAIRS; p++) found[p] = 0;
+    for (int p = 0; p < PAIRS; p++) products[p] = 0;
     for (int start = first; start < last; start += MANY) {
       vec sum[PAIRS] = {};
       for (int i = start; i < last && i < start + MANY; i++)
@@ -57,7 +57,7 @@ class PatchProducts {
             UNROLL for (int d = 0; d < CHANNELS; d++) sum[c * CHANNELS + d] += here * there[d];
           }
         }
-      for (int p = 0; p < PAIRS; p++) found[p] += total(sum[p]);
+      for (int p = 0; p < PAIRS; p++) products[p] += total(sum[p]);
     }
   }
 

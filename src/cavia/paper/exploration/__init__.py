@@ -15,7 +15,7 @@ EXPERIMENTS = (
     Experiment(
         id="exploration",
         title="Navigation with sparse reward: contexts sampled once per episode",
-        reproduces="return after 0 to 3 updates; goals on MAESN's semicircle, reward only near the goal",
+        reproduces="return by the number of updates; goals on MAESN's semicircle, reward only near the goal",
         beyond=True,
         sets={"quick": ExplorationSettings(**QUICK), "full": ExplorationSettings()},
         minutes={"quick": 1, "full": 30},
