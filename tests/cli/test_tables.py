@@ -104,6 +104,12 @@ def test_categories_that_training_never_saw_are_counted(fitted, tmp_path, capsys
     assert "(categories that training never saw: 'colour' in 1 rows)" in said
 
 
+def test_values_that_training_always_had_are_counted(fitted, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("user_id,x,colour,y\nu100,1,r,2\nu100,1,,2\n")
+    said = run(capsys, "adapt", fitted / "model.cavia", tmp_path / "t.csv", "--out", tmp_path / "contexts")[1]
+    assert "(no value, as never in training: 'colour' in 1 rows)" in said
+
+
 def test_classes_are_predicted_by_name(tmp_path, capsys):
     write_table(tmp_path / "table.csv", range(40), kind="class", gaps=False)
     model, contexts, out = (tmp_path / name for name in ("m.cavia", "contexts", "out.csv"))
@@ -244,6 +250,7 @@ def test_the_command_line_speaks_of_its_flags(tmp_path, capsys):
         (["fit", "table.csv", "--task", "user_id", "--target", "y", "--order", "sorted"], "did you mean 'ordered'"),
         (["adapt", "model.cavia", "short.csv"], "short.csv has no column 'y'; it has 'user_id', 'x'"),
         (["adapt", "model.cavia", "bare.csv"], "1 tasks in bare.csv have no row with a value in 'y' to adapt on: 'b'"),
+        (["adapt", "model.cavia", "new.csv", "--out", "a", "--store", "b"], "--store b and --out a are the same flag"),
         (["adapt", "other.cavia", "table.csv"], "other.cavia was not trained on a table"),
         (["predict", "model.cavia", "table.csv", "--contexts", "model.cavia"], "model.cavia"),
         (["predict", "again.cavia", "table.csv", "--contexts", "contexts"], "version"),

@@ -101,3 +101,21 @@ def test_a_context_without_effect_is_refused():
 
     with pytest.raises(cavia.CaviaError, match="the output does not depend on unused"):
         cavia.condition(Unused(), at="unused", context=3, example=rows(4))
+
+
+def test_random_numbers_that_another_thread_draws_do_not_count():
+    """Dropout in the check that tasks stay apart would differ by them."""
+    net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    checked = []
+
+    class Meanwhile(torch.nn.Module):
+        def forward(self, x):
+            checked.append(x)
+            if len(checked) == 5:  # as another thread would, in the midst of one of the calls
+                torch.rand(100)
+            return x
+
+    for turn in range(8):
+        checked.clear()
+        checked.extend([None] * turn)
+        cavia.condition(torch.nn.Sequential(Meanwhile(), net), at="1.0", context=2, example=torch.ones(3, 1))

@@ -33,6 +33,7 @@ def test_rows_are_adapted_to_and_predicted_as_by_the_commands(ask, table_models,
     assert set(answer["tasks"]) == {"ann", "bob", "7"}
     assert answer["rows_without_target"] == 1
     assert answer["unknown_categories"] == {"kind": 1}
+    assert answer["missing_values"] == {"age": 1}
     status, predicted = ask("POST", "/predict", {"rows": queries()})
     assert status == 200
 

@@ -56,3 +56,17 @@ def test_misuse_is_one_line_and_changes_nothing(tmp_path, monkeypatch, capsys):
     with cavia.ContextStore("copy", VERSION) as store:  # a file of that name is a store like any other
         store.put([1], torch.zeros(1, 2))
     assert main(["store", "copy"]) == 0
+
+
+def test_a_store_is_not_exported_onto_itself(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with cavia.ContextStore("a", VERSION) as store:
+        store.put([1], torch.ones(1, 2))
+        for name in ("a", "./a", "a-wal"):
+            with pytest.raises(cavia.CaviaError, match="is the store a itself; choose another name"):
+                store.export(name)
+    (tmp_path / "link").symlink_to("a")
+    assert main(["store", "link", "--export", "a"]) == 2
+    assert "a is the store link itself" in capsys.readouterr().err
+    with cavia.ContextStore("a") as store:
+        assert torch.equal(store.get([1]).context, torch.ones(1, 2))

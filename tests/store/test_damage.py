@@ -168,3 +168,25 @@ def test_nearest_in_float64_has_all_its_digits(tmp_path):
     with cavia.ContextStore(tmp_path / "store", VERSION) as store:
         store.put(range(4), contexts)
         assert [one for one, _ in store.nearest([0], 3)[0]] == [2, 1, 3]
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_file_that_is_not_there_any_more_takes_no_contexts(how, tmp_path):
+    path = tmp_path / "contexts"
+    with cavia.ContextStore(path, VERSION) as store:
+        store.put(["a"], torch.ones(1, 2))
+        path.unlink() if how == "deleted" else path.rename(tmp_path / "elsewhere")
+        if how == "replaced":
+            filled(path, ["z"], torch.zeros(1, 2))
+        for call in (lambda: store.put(["b"], torch.ones(1, 2)), lambda: store.get(["a"]), lambda: len(store)):
+            with pytest.raises(cavia.CaviaError, match="contexts was moved, deleted or replaced since it was opened"):
+                call()
+
+
+def test_a_store_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with cavia.ContextStore("contexts", VERSION) as store:
+        (tmp_path / "inner").mkdir()
+        monkeypatch.chdir(tmp_path / "inner")
+        store.put(["a"], torch.ones(1, 2))
+        assert store.ids == ["a"]

@@ -117,6 +117,17 @@ def test_where_work_cannot_be_done_is_one_line(tmp_path, learner, capsys, flags,
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("out", ["data", "data/predicted", "data/../data"])
+def test_predictions_are_not_written_among_the_data(tmp_path, table_model, capsys, out):
+    write_rows(tmp_path / "data", 3)
+    model, data, store = (str(tmp_path / name) for name in ("table.cavia", "data", "contexts"))
+    assert main(["adapt", model, data, "--store", store]) == 0
+    before = sorted((tmp_path / "data").rglob("*"))
+    assert main(["predict", model, data, "--contexts", store, "--out", str(tmp_path / out)]) == 2
+    assert "is among the data in" in capsys.readouterr().err
+    assert sorted((tmp_path / "data").rglob("*")) == before
+
+
 @pytest.mark.parametrize("unknown", ["refuse", "start"])
 def test_tasks_without_a_context(tmp_path, learner, unknown, capsys):
     write_lists(tmp_path / "known", 3, files=1)

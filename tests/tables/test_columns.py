@@ -1,7 +1,7 @@
 """What a column is: number, category or date, by all of its cells; what fits none is named with its place."""
 
 import math
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
@@ -103,6 +103,40 @@ def test_types_can_be_settled():
 def test_settling_is_checked(options, message):
     with pytest.raises(cavia.CaviaError, match=message):
         tasks([1, 2], **options)
+
+
+def test_digits_that_float64_cannot_hold_are_named():
+    far = 2**60
+    for cells in ([far + 1, far, far + 2], [f"{far}", f"{far + 1}", f"{far + 2}"], [far + 1] * 3):
+        with pytest.raises(cavia.CaviaError, match=r"column 'x': .* has more digits than .* with category=\['x'\]"):
+            tasks(cells)
+    nanoseconds = [1_700_000_000_000_000_001 + 3_600_000_000_000 * hour for hour in range(3)]
+    assert tasks(nanoseconds).encoding.inputs[0].scale > 1e12  # what is lost is nothing beside the spread
+    assert isinstance(tasks([far + 1, far, far + 2], category="x").encoding.inputs[0], Category)
+
+
+def test_times_with_and_without_a_zone_are_not_mixed():
+    with pytest.raises(cavia.CaviaError, match=r"row 1 .*Z' has a time zone, but row 0 .* has none"):
+        tasks(["2024-01-01 10:00", "2024-01-02T10:00Z"])
+    with pytest.raises(cavia.CaviaError, match="has a time zone"):
+        tasks([datetime(2024, 1, 2, 3, tzinfo=UTC), datetime(2024, 1, 2, 3)])
+    summer_and_winter = ["2024-03-30T10:00+01:00", "2024-03-31T10:00+02:00", "2024-04-01"]
+    assert isinstance(tasks(summer_and_winter).encoding.inputs[0], Date)
+
+
+def test_one_class_is_none():
+    with pytest.raises(cavia.CaviaError, match="column 'y' holds only the class 'cat'; at least 2 are needed"):
+        tasks([1, 2], ["cat", "cat"])
+
+
+def test_values_that_are_missing_as_never_in_training_are_counted():
+    cells = {"n": [1.0, 2.0], "c": ["a", "b"], "d": ["2024-01-01", "2024-01-02"]}
+    gaps = {"n": [1.0, None], "c": [None, None], "d": [None, "2024-01-01"]}
+    encoding = fit_encoding(read_table({"u": ["a", "a"], "y": [1.0, 2.0], **cells}), "u", "y")
+    assert encoding.filled(read_table(cells)) == {}
+    assert encoding.filled(read_table(gaps)) == {"n": 1, "c": 2, "d": 1}
+    with_gaps = fit_encoding(read_table({"u": ["a", "a"], "y": [1.0, 2.0], "n": gaps["n"]}), "u", "y")
+    assert with_gaps.filled(read_table(gaps)) == {}
 
 
 def test_a_string_is_one_column():

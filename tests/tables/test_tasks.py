@@ -186,6 +186,11 @@ def test_data_frames_arrow_tables_and_parquet_files_are_the_same(tmp_path):
     [
         ("none.csv", None, "there is no file"),
         ("empty.csv", "", "is empty; its first line must name the columns"),
+        ("header.csv", "user,x,y\n", "header.csv has no rows"),
+        ("semicolons.csv", "user;x;y\na;1;1\n", "separates its columns by ';', but a .csv does so by ','"),
+        ("tabs.csv", "user\tx\ty\na\t1\t1\n", r"separates its columns by '\\t', but a .csv does so by ','"),
+        ("open.csv", 'user,x,y\na,1,1\n"' + "b,2,2\n" * 30_000, "line 3: field larger .*is a quotation mark never cl"),
+        ("western.csv", b"user,x,y\n\xfc,1,1\n", "can't decode byte 0xfc .*; save it as UTF-8"),
         ("ragged.csv", "a,b\n1\n", "line 2: 1 values, but the header names 2 columns"),
         ("twice.csv", "a,a\n1,2\n", "every column needs a name of its own; 'a' appears twice"),
         ("table.xls", "a", "tables are .csv, .tsv or .parquet"),
@@ -204,7 +209,7 @@ def test_data_frames_arrow_tables_and_parquet_files_are_the_same(tmp_path):
 )
 def test_bad_tables_are_named(tmp_path, name, content, message):
     if content is not None:
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(cavia.CaviaError, match=message):
         cavia.Tasks.from_table(tmp_path / name, "user", "y")
 

@@ -203,3 +203,9 @@ def test_tensorboard_events_are_written(tmp_path):
     validation = cavia.Validation(tasks=0, every=5)
     cavia.fit(make(), cavia.Sine(), 10, tasks_per_batch=4, validation=validation, progress=False, run_dir=tmp_path)
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_inference_mode_is_refused_before_anything_is_done():
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(4,), context=2), "mse")
+    with torch.inference_mode(), pytest.raises(cavia.CaviaError, match=r"inference_mode\(\) .*: call it outside"):
+        cavia.fit(learner, cavia.Sine(), iterations=1, progress=False)

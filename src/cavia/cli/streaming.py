@@ -42,11 +42,11 @@ def streams(options: argparse.Namespace) -> bool:
     )
 
 
-def adapt_stream(options: argparse.Namespace) -> None:
-    """Write every task's context to a store."""
+def adapt_stream(options: argparse.Namespace, place: Path | str) -> None:
+    """Write every task's context to the store at a place."""
     from cavia.streaming.jobs import Job, as_text, content_of, opened_job
 
-    store = str(options.store or options.out)
+    store = str(place)
     _require_shared(options.on, store)
     job = Job(content_of(options.model), str(options.model), store, steps=options.steps)
     with opened_job(job) as (model, there):
@@ -70,6 +70,7 @@ def predict_stream(options: argparse.Namespace) -> None:
     with opened_job(job) as (model, _):
         parts = _parts(options.table, model.task)
         files = list(dict.fromkeys(part.file for part in parts))
+        _require_apart(out, str(options.table), files)
         about = {"model": model.version, "files": files, "unknown": options.unknown, "interval": options.interval}
         _claim(out, about)
         done = _run(job, parts, options.on)
@@ -96,6 +97,18 @@ def _run(job: "Job", parts: "list[Part]", on: str | None) -> "Done":
 def _require_shared(on: str | None, store: str) -> None:
     if on is not None and "://" not in store:
         raise CaviaError(f"a store in a file is for one machine: {shown_text(store)}; give --on a postgresql:// URL")
+
+
+def _require_apart(out: str, data: str, files: "list[str]") -> None:
+    """Raise if predictions would be written among the data, where the next command would read them as such."""
+    if "://" in out or "://" in data:
+        inside = f"{out}/".startswith(f"{data.rstrip('/')}/")
+    else:
+        place = Path(out).resolve()
+        folder = Path(data).resolve()
+        inside = place == folder.parent if folder.is_file() else place.is_relative_to(folder)
+    if inside:
+        raise CaviaError(f"--out {shown_text(out)} is among the data in {shown_text(data)}; choose a folder elsewhere")
 
 
 def _claim(out: str, about: dict[str, Any]) -> None:

@@ -38,7 +38,6 @@ def add_table_commands(commands: Any) -> None:
     adapt.add_argument(
         "--out",
         type=a_store,
-        default=Path("contexts"),
         help="the store to create or add to: a file or a postgresql:// URL (default: contexts)",
     )
     add_adapt_arguments(adapt)
@@ -193,14 +192,16 @@ _FIT_DEFAULTS = {"support": (10,), "order": ("random",), "too_small": ("refuse",
 
 
 def _adapt(options: argparse.Namespace) -> None:
+    if options.store and options.out:
+        raise CaviaError(f"--store {options.store} and --out {options.out} are the same flag; give one of them")
+    place = options.store or options.out or Path("contexts")
     if streams(options):
-        adapt_stream(options)
+        adapt_stream(options, place)
         return
     from cavia.store.contexts import ContextStore
     from cavia.tables.model import load_table_model
     from cavia.tables.reading import read_table
 
-    place = options.store or options.out
     if isinstance(place, Path):
         require_writable(place, options.model, options.table)
     model = load_table_model(options.model)
@@ -242,9 +243,13 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _unknown(model: "TableModel", table: "Table") -> str:
-    """A note on categories that training never saw."""
-    unseen = ", ".join(f"{name!r} in {count} rows" for name, count in model.encoding.unknown(table).items())
-    return f" (categories that training never saw: {unseen})" if unseen else ""
+    """A note on categories that training never saw, and on values that are missing as none was in training."""
+    unseen, filled = (
+        ", ".join(f"{name!r} in {count} rows" for name, count in counts.items())
+        for counts in (model.encoding.unknown(table), model.encoding.filled(table))
+    )
+    said = f" (categories that training never saw: {unseen})" if unseen else ""
+    return said + (f" (no value, as never in training: {filled})" if filled else "")
 
 
 def _embed(options: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ class RowModel:
         x, y, groups, left_out = self.model.support(table)
         limits.check("tasks", len(groups))
         tasks = [Task(checked_id(name), x[rows].numpy(), y[rows].numpy()) for name, rows in groups.items()]
-        return tasks, {"rows_without_target": left_out, "unknown_categories": self.encoding.unknown(table)}
+        return tasks, {"rows_without_target": left_out, **self._notes(table)}
 
     def queries(self, body: dict[str, Any], limits: Limits) -> tuple[list[Task], Asked]:
         level = body.get("interval")
@@ -61,7 +61,11 @@ class RowModel:
         for name, values in self._more(asked, tasks, whole, contexts).items():
             for row, value in zip(rows, values, strict=True):
                 row[name] = value
-        return {"rows": rows, "unknown_categories": self.encoding.unknown(asked.table)}
+        return {"rows": rows, **self._notes(asked.table)}
+
+    def _notes(self, table: Table) -> dict[str, Any]:
+        """What of the rows is unlike training: columns, and in how many rows."""
+        return {"unknown_categories": self.encoding.unknown(table), "missing_values": self.encoding.filled(table)}
 
     def _more(self, asked: Asked, tasks: Sequence[Task], outputs: Tensor, contexts: Tensor) -> dict[str, list[Any]]:
         """What each row gets besides its prediction, from outputs [rows, outputs]: probabilities, an interval."""

@@ -91,6 +91,13 @@ class Backend(ABC):
     def __init__(self, timeout: float) -> None:
         self.timeout, self.lock, self._closed = timeout, threading.RLock(), False
 
+    def beside(self, path: Path) -> Path:
+        """The path of a file to write, or an error if it is one of the store's own."""
+        own = (Path(f"{self.path}{ending}") for ending in ("", "-wal", "-shm"))
+        if isinstance(self.path, Path) and path.exists() and any(one.exists() and one.samefile(path) for one in own):
+            raise CaviaError(f"{path} is the store {self.path} itself; choose another name")
+        return path
+
     @abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
         """A transaction in which all queries see the store as it is now."""

@@ -178,7 +178,7 @@ class ContextStore:
             if rows is None:
                 raise CaviaError(f"{self.path} is empty: there is nothing to export")
             blocks = ((ids, contexts) for _, ids, contexts in self._scan(transaction, rows))
-            write_parquet(checked_path(path), blocks, rows.layout, self.version)
+            write_parquet(self._database.beside(checked_path(path)), blocks, rows.layout, self.version)
 
     def close(self) -> None:
         """Close the file; it holds everything that was put."""

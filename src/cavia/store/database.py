@@ -27,7 +27,8 @@ class Database(Backend):
 
     def __init__(self, path: Path, create: bool, timeout: float):
         super().__init__(timeout)
-        self.path = path
+        self.path, self._place = path, path.absolute()  # the process may go to another folder
+        self._file: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         self._create = create
         self._connections = self._writes = 0
@@ -49,6 +50,7 @@ class Database(Backend):
         self.require_open()
         if self._connection is None:
             self._connection = self._connect()
+            self._file = self._found()
             self._connections += 1
             self._create = False
         return self._connection
@@ -80,14 +82,29 @@ class Database(Backend):
     def _transaction(self, begin: str) -> Iterator[Transaction]:
         with self.lock, self._errors():
             connection = self.connection()
+            self._require_there()
             connection.execute(begin)
             try:
                 yield FileTransaction(connection)
+                self._require_there()
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:  # SQLite has itself rolled back when the disk is full
                     connection.execute("ROLLBACK")
                 raise
+
+    def _found(self) -> tuple[int, int] | None:
+        """Which file is at the path; None: there is none."""
+        try:
+            there = self._place.stat()
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
+
+    def _require_there(self) -> None:
+        """Raise unless the path is still that of the open file: what is written to a deleted one is lost."""
+        if self._found() != self._file:
+            raise CaviaError(f"{self.path} was moved, deleted or replaced since it was opened; open it again")
 
     def _connect(self) -> sqlite3.Connection:
         mode = "mode=rwc" if self._create else "mode=rw"
@@ -95,7 +112,7 @@ class Database(Backend):
             has_log = self.path.with_name(f"{self.path.name}-wal").exists()
             mode = "mode=ro" if has_log else "mode=ro&immutable=1"
         connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?{mode}",
+            f"{self._place.as_uri()}?{mode}",
             uri=True,
             timeout=self.timeout,
             isolation_level=None,  # transactions are begun and ended here, not by the module

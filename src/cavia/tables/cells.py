@@ -16,7 +16,7 @@ CODE = re.compile(r"[+-]?0\d+", re.ASCII)  # a leading zero: 01234 is a postcode
 WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 DATE = re.compile(
     r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
-    r"(?:(?:T| +)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,]\d+)?)?)? *(?:Z|[+-]\d{2}:?\d{2})?",
+    r"(?:(?:T| +)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,]\d+)?)?)? *(?P<zone>Z|[+-]\d{2}:?\d{2})?",
     re.ASCII,
 )
 COMPACT_DATE = re.compile(r"(\d{4})()(\d{2})(\d{2})()()()", re.ASCII)  # 20240331: a date only if we are told so
@@ -104,11 +104,19 @@ def _date_of_text(text: str, compact: bool) -> datetime | None:
     match = DATE.fullmatch(text) or (COMPACT_DATE.fullmatch(text) if compact else None)
     if not match:
         return None
-    year, _, *rest = match.groups()
+    year, _, *rest = match.groups()[:7]
     try:
         return datetime(int(year), *(int(part or 0) for part in rest))  # type: ignore[arg-type]
     except ValueError:  # the 31st of February
         return None
+
+
+def has_zone(value: Any) -> bool | None:
+    """Whether a time of day says its zone; None: the cell is no date, or one without a time."""
+    if isinstance(value, datetime):
+        return value.tzinfo is not None
+    match = DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return match["zone"] is not None if match and match[5] else None
 
 
 def as_text(value: Any) -> str:

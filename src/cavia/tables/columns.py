@@ -50,6 +50,10 @@ class Number:
         check_resolution(table, name, values, present, mean, scale)
         return cls(name, mean, scale, bool(present.sum() < rows.sum()))
 
+    def without_value(self, table: Table) -> int:
+        """In how many rows a value is missing that never was in training."""
+        return 0 if self.has_missing else int(np.isnan(numbers(table, self.name)).sum())
+
     def standardise(self, table: Table) -> np.ndarray:
         """[rows], NaN where a value is missing."""
         values = numbers(table, self.name)
@@ -86,9 +90,8 @@ class Category:
                 f"column {name!r} has {len(levels)} categories, more than {MOST_LEVELS}; leave it out, or group them"
             )
         if not levels or (is_target and len(levels) < 2):
-            raise CaviaError(
-                f"column {name!r} holds {len(levels)} classes in the training tasks; at least 2 are needed"
-            )
+            held = f"only the class {shown(levels[0])}" if levels else "no classes"
+            raise CaviaError(f"column {name!r} holds {held}; at least 2 are needed")
         return cls(name, tuple(levels))
 
     def numbers(self, table: Table) -> np.ndarray:
@@ -104,6 +107,10 @@ class Category:
         if NO_VALUE in self.levels:
             numbers[numbers == -1] = self.levels.index(NO_VALUE)
         return (numbers[:, None] == np.arange(self.width)).astype(np.float64)
+
+    def without_value(self, table: Table) -> int:
+        """In how many rows a value is missing that never was in training."""
+        return 0 if NO_VALUE in self.levels else int((self.numbers(table) == -1).sum())
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,10 @@ class Date:
         width = self.width - self.has_missing
         features = [[math.nan] * width if date is None else self._features(date) for date in dates(table, self.name)]
         return _with_missing(np.array(features, dtype=np.float64).reshape(-1, width), self.has_missing)
+
+    def without_value(self, table: Table) -> int:
+        """In how many rows a value is missing that never was in training."""
+        return 0 if self.has_missing else sum(date is None for date in dates(table, self.name))
 
     def _features(self, date: datetime) -> list[float]:
         months, weekdays = [0.0] * 12, [0.0] * 7

@@ -81,6 +81,11 @@ class Encoding:
         counts = {one.name: int((one.numbers(table) == -2).sum()) for one in categories}
         return {name: count for name, count in counts.items() if count}
 
+    def filled(self, table: Table) -> dict[str, int]:
+        """Input → in how many rows it has no value, though it always had one in training, where there are any."""
+        counts = {one.name: one.without_value(table) for one in self.inputs}
+        return {name: count for name, count in counts.items() if count}
+
     def empty_targets(self, points: int) -> Tensor:
         """Targets [1, points, ...] of a task, as placeholders for missing ones."""
         return (

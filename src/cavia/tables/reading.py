@@ -137,11 +137,19 @@ def _read_csv(path: Path, delimiter: str) -> Table:
                     rows.append(row)
                     lines.append(before + 1)
                 before = reader.line_num
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise CaviaError(f"cannot read {path} as CSV: {error}; save it as UTF-8") from error
+    except csv.Error as error:
+        why = "; is a quotation mark never closed?" if "limit" in str(error) else ""
+        raise CaviaError(f"cannot read {path} as CSV, line {before + 1}: {error}{why}") from error
+    except OSError as error:
         raise CaviaError(f"cannot read {path} as CSV: {error}") from error
     if not rows:
         raise CaviaError(f"{path} is empty; its first line must name the columns")
     header = [_unescaped(name).strip() for name in rows[0]]
+    if other := next((sign for sign in ";\t|" if len(header) == 1 and sign in rows[0][0]), ""):
+        ours = f"a {path.suffix.lower()} does so by {delimiter!r}"
+        raise CaviaError(f"{path} separates its columns by {other!r}, but {ours}; save it so")
     _check_header(header, str(path))
     for line, row in zip(lines, rows, strict=True):
         if len(row) != len(header):

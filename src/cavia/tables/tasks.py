@@ -125,6 +125,8 @@ class Tasks(TaskFamily):
         (torch.Size([6, 1]), ('a', 'b', 'c'))
         """
         rows = read_table(table)
+        if not rows.rows:
+            raise CaviaError(f"{rows.where} has no rows")
         settled = settled_types(rows, number, category, date, problem, target)
         owners = rows.names(task)
         unique = tuple(dict.fromkeys(owners))

@@ -1,14 +1,17 @@
 """The values of a whole column: numbers, dates or labels; a cell that is none is an error that names it."""
 
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
 from cavia.errors import CaviaError
-from cavia.tables.cells import as_date, as_number, as_text, canonical, is_missing
+from cavia.tables.cells import as_date, as_number, as_text, canonical, has_zone, is_missing
 from cavia.tables.reading import Table
 
 MOST = 1e100  # of a number: its square is still one
+EXACT = 2**53  # up to here, float64 holds every whole number
 MOST_DEVIATIONS = 1e9  # from the training mean: a network in float32 computes with it
 
 
@@ -49,12 +52,20 @@ def dates(table: Table, name: str) -> list[datetime | None]:
 
 def _dates(table: Table, name: str) -> list[datetime | None]:
     dates: list[datetime | None] = []
+    zones: dict[bool, int] = {}  # whether a time has a zone → the first row of such a time
     for row, value in enumerate(table.column(name).tolist()):
         date = None if is_missing(value) else as_date(value, compact=True)
         if date is None and not is_missing(value):
             example = "2024-03-31 or 2024-03-31 17:45"
             raise CaviaError(f"{table.cell(row, name)} is not a date like {example}")
         dates.append(date)
+        if not is_missing(value) and (zone := has_zone(value)) is not None:
+            zones.setdefault(zone, row)
+    if len(zones) > 1:
+        raise CaviaError(
+            f"{table.cell(zones[True], name)} has a time zone, but {table.cell(zones[False], name)} has none; write "
+            "all times of a column in one way"
+        )
     return dates
 
 
@@ -78,7 +89,14 @@ def spread(present: np.ndarray) -> tuple[float, float]:
 def check_resolution(
     table: Table, name: str, values: np.ndarray, present: np.ndarray, mean: float, scale: float
 ) -> None:
-    """Raise if a few numbers are so large that float32 cannot tell most of the others apart."""
+    """Raise if float64 cannot hold the digits that tell the numbers apart, or a few numbers are so large that float32
+    cannot tell most of the others apart."""
+    for row in np.flatnonzero(present & (np.abs(values) > EXACT)):
+        if _rounding(table[name][row], values[row]) > 1e-6 * scale:
+            raise CaviaError(
+                f"{table.cell(row, name)} has more digits than a number is computed with (16), and column {name!r} "
+                f"differs in the last of them; subtract a constant, or make it a category with category=[{name!r}]"
+            )
     unique = np.unique(values[present])
     _, counts = np.unique(((unique - mean) / scale).astype(np.float32), return_counts=True)
     if len(unique) > 2 and 2 * counts.max() >= len(unique):
@@ -88,6 +106,11 @@ def check_resolution(
             f"{table.cell(row, name)} is so large that a network could not tell the other "
             f"numbers apart (at most 1e7 times their spread can be); fix it, or leave it empty if it is missing"
         )
+
+
+def _rounding(cell: Any, number: float) -> float:
+    """How far a whole number is from the float64 that it was read as."""
+    return float(abs(Decimal(as_text(cell)) - Decimal(number)))
 
 
 def check_near(table: Table, name: str, standardised: np.ndarray, mean: float, scale: float) -> None:

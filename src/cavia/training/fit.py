@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
+import torch
+
 from cavia.allocator import keep_freed_memory
 from cavia.envs.base import TaskEnv
 from cavia.errors import CaviaError, require_at_least, require_positive
@@ -76,6 +78,8 @@ def fit(
     """
     if isinstance(learner, CompiledLearner):
         raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")
+    if torch.is_inference_mode_enabled():
+        raise CaviaError("fit needs gradients, and torch.inference_mode() allows none: call it outside")
     require_at_least("iterations", iterations, 1)
     if minutes is not None:
         require_positive("minutes", minutes)
