@@ -78,6 +78,24 @@ def test_padding_inside_a_text_is_not_attended_to(kind):
     assert not torch.allclose(learner.predict(words, adapted), expected)
 
 
+def test_a_mask_that_the_example_had_is_missed():
+    learner, batch = make(), batch_of()
+    alone = {"input_ids": batch.support_x["input_ids"]}
+    names = "x has the names 'input_ids', but the example has the names 'attention_mask', 'input_ids'; give the same"
+    with pytest.raises(cavia.CaviaError, match=names):
+        learner.adapt(alone, batch.support_y)
+    with pytest.raises(cavia.CaviaError, match="x is one tensor, but the example has the names"):
+        learner.adapt(alone["input_ids"], batch.support_y)
+
+
+def test_the_names_of_the_example_are_saved(tmp_path):
+    learner, batch = make(), batch_of()
+    learner.save(tmp_path / "texts.cavia")
+    again = cavia.load(tmp_path / "texts.cavia", module=Texts())
+    with pytest.raises(cavia.CaviaError, match="x has the names 'input_ids'"):
+        again.adapt({"input_ids": batch.support_x["input_ids"]}, batch.support_y)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_learners_around_it_keep_their_promises(kind):
@@ -196,7 +214,10 @@ class Encoding(UserDict):
         ),
         (lambda: make().adapt({}, torch.zeros(4, 5).long()), "x must be a tensor, or name → tensor, at least one"),
         (lambda: make().adapt({**texts(4, 5), "words": 3}, torch.zeros(4, 5).long()), r"x\['words'\] must be"),
-        (lambda: make().adapt(texts(4, 5) | {"other": torch.zeros(4, 5)}, torch.zeros(4, 5).long()), "cannot run on x"),
+        (
+            lambda: make().adapt(texts(4, 5) | {"other": torch.zeros(4, 5)}, torch.zeros(4, 5).long()),
+            "'other', but the example",
+        ),
         (lambda: cavia.CAVIA(cavia.MLP(1, 1), "mse").adapt(texts(4, 5), torch.zeros(4, 5, 1)), "takes one tensor x"),
     ],
 )

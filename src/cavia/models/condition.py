@@ -69,7 +69,7 @@ def condition(
     _check_example(module, example, argument, keywords)
     require_at_least("context", context, 0)
     layers = _layers(module, at) if context else []
-    rest = (argument, output, keywords)
+    rest = (argument, output, keywords, [] if isinstance(example, Tensor) else list(example))
     with _unchanged(module):
         sites = _sites(Conditioned(module, context, how, [], norm, False, *rest), layers, how, example, axis)
     model = Conditioned(module, context, how, sites, norm, freeze, *rest)

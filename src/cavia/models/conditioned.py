@@ -96,6 +96,8 @@ class Conditioned(ContextModel):
 
     x [T, N, ...], context [T, C] → [T, N, ...]. The module sees one batch of T·N points. A dictionary x is the module's
     keyword arguments, a batch each.
+
+    inputs: the names in such an x, none for an x of one tensor; files of earlier versions do not say.
     """
 
     parts = ("module",)
@@ -111,8 +113,10 @@ class Conditioned(ContextModel):
         argument: str | None = None,
         output: str | int | None = None,
         keywords: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] | None = None,
     ):
         super().__init__()
+        self.inputs = None if inputs is None else sorted(inputs)
         self.context = require_at_least("context", context, 0)
         require_one_of("how", how, KINDS)
         self.how, self.freeze, self.argument, self.output = how, freeze, argument, output
@@ -175,13 +179,13 @@ class Conditioned(ContextModel):
 
     def _arguments(self, batch: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
         """What the module is called with, by position and by name."""
+        names = [] if isinstance(batch, Tensor) else sorted(batch)
+        if self.inputs is not None and names != self.inputs:  # a mask that is missing would not be missed
+            raise CaviaError(f"x {_named(names)}, but the example {_named(self.inputs)}; give the same")
         if isinstance(batch, Tensor):
             return ((batch,), self.keywords) if self.argument is None else ((), {self.argument: batch, **self.keywords})
         if self.argument is not None:
-            names = ", ".join(map(repr, batch))
-            raise CaviaError(
-                f"x has the names {names}; argument={self.argument!r} is for an x of one tensor: leave it out"
-            )
+            raise CaviaError(f"x {_named(names)}; argument={self.argument!r} is for an x of one tensor: leave it out")
         return (), {**self.keywords, **batch}
 
     def _working(self, context: Tensor) -> AbstractContextManager[None]:
@@ -199,6 +203,10 @@ class Conditioned(ContextModel):
         if self.norm == "task":
             for norm in _norms(self.module).values():
                 norm.__class__ = by_task(norm.__class__)  # type: ignore[arg-type]  # a class is hashable
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"has the names {', '.join(map(repr, names))}" if names else "is one tensor"
 
 
 class CannotRun(CaviaError):

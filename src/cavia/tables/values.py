@@ -91,7 +91,7 @@ def check_resolution(
 ) -> None:
     """Raise if float64 cannot hold the digits that tell the numbers apart, or a few numbers are so large that float32
     cannot tell most of the others apart."""
-    for row in np.flatnonzero(present & (np.abs(values) > EXACT)):
+    for row in map(int, np.flatnonzero(present & (np.abs(values) > EXACT))):
         if _rounding(table[name][row], values[row]) > 1e-6 * scale:
             raise CaviaError(
                 f"{table.cell(row, name)} has more digits than a number is computed with (16), and column {name!r} "
