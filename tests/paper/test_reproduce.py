@@ -82,6 +82,29 @@ def test_an_unfinished_cell_goes_on_elsewhere(tmp_path):
     assert not list((tmp_path / "results" / "unfinished").rglob("*.safetensors"))  # its place is elsewhere
 
 
+def test_a_finished_cell_of_an_unfinished_experiment_is_not_trained_again_elsewhere(tmp_path):
+    first, second = plan(tmp_path / "first"), plan(tmp_path / "second")
+    row(first, 0).run()
+    (first.orders[0].folder(first.orders[0].cells[1]) / "result.json").unlink()  # as if it had not been measured yet
+    assert first.publish(tmp_path / "results") == []
+    assert second.begin_from(tmp_path / "results") == 2
+    assert [bool(read_result(second.orders[0], cell)) for cell in second.orders[0].cells] == [True, False]
+    row(second, 0).run()
+    assert second.publish(tmp_path / "results") == ["table1"]
+    assert not list((tmp_path / "results" / "unfinished").rglob("*.*"))
+
+
+def test_the_stages_of_an_unfinished_cell_go_along(tmp_path):
+    first, second = plan(tmp_path / "first"), plan(tmp_path / "second")
+    stage = first.orders[0].folder(first.orders[0].cells[0]) / "stage-1"
+    stage.mkdir(parents=True)
+    (stage / "checkpoint.safetensors").write_bytes(b"here")
+    first.publish(tmp_path / "results")
+    assert second.begin_from(tmp_path / "results") == 1
+    copied = second.orders[0].folder(second.orders[0].cells[0]) / "stage-1" / "checkpoint.safetensors"
+    assert copied.read_bytes() == b"here"
+
+
 def test_a_finished_cell_is_published_with_the_checkpoint_that_a_longer_run_needs(tmp_path):
     work = plan(tmp_path / "first")
     row(work, 0).run()

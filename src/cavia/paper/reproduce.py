@@ -101,7 +101,8 @@ class Reproduction:
         """Copy the finished experiments with their cells into `results`, one folder each, and write the report there.
 
         If an experiment has several sets, the plan's first is its result; the others are shown beside it.
-        The checkpoints of unfinished cells are copied, too, so that `begin_from` can go on elsewhere.
+        The other cells are copied to a place of their own, so that `begin_from` can go on elsewhere: checkpoints of
+        unfinished cells, and finished cells of experiments that are not finished.
         Returns the names of the experiments.
         """
         published: dict[str, Result] = {}
@@ -115,7 +116,8 @@ class Reproduction:
             _copy_cells(out, target / result["budget"])
         for order in self.orders:
             for cell in order.cells:
-                _copy_unfinished(order.folder(cell), _unfinished(results, order) / cell.name)
+                published_already = (results / order.experiment / order.set / "cells" / cell.name).exists()
+                _copy_unfinished(order.folder(cell), _unfinished(results, order) / cell.name, published_already)
         for name, result in published.items():
             write_json(results / name / "result.json", result)
         if published:
@@ -173,27 +175,38 @@ def _progress(folder: Path) -> tuple[float, int]:
 
 
 def _copy_cells(out: Path, target: Path) -> None:
-    """Copy configuration, metrics, model and result of every finished cell."""
+    """Copy every finished cell."""
     for cell in sorted((out / "cells").iterdir()):
-        values = read_json(cell / "result.json") if (cell / "result.json").exists() else None
-        if result := CellResult.of(values):
-            rounded = {name: [_rounded(step) for step in steps] for name, steps in result.scores.items()}
-            (target / "cells" / cell.name).mkdir(parents=True, exist_ok=True)
-            write_json(target / "cells" / cell.name / "result.json", replace(result, scores=rounded).as_json())
-            _copy(PUBLISHED, cell, target / "cells" / cell.name)
+        _copy_finished(cell, target / "cells" / cell.name)
+
+
+def _copy_finished(cell: Path, target: Path) -> None:
+    """Copy configuration, metrics, model and result of a cell that has a result."""
+    values = read_json(cell / "result.json") if (cell / "result.json").exists() else None
+    if result := CellResult.of(values):
+        rounded = {name: [_rounded(step) for step in steps] for name, steps in result.scores.items()}
+        target.mkdir(parents=True, exist_ok=True)
+        write_json(target / "result.json", replace(result, scores=rounded).as_json())
+        _copy(PUBLISHED, cell, target)
 
 
 def _rounded(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def _copy_unfinished(cell: Path, target: Path) -> None:
-    """Copy the checkpoint of a cell that has no result; a cell that has one leaves its place."""
+def _copy_unfinished(cell: Path, target: Path, published: bool) -> None:
+    """Copy the checkpoint of a cell that has no result, or the result of one that is not published elsewhere."""
     if cell.exists():
         shutil.rmtree(target, ignore_errors=True)
-    if (cell / "checkpoint.safetensors").exists() and not (cell / "result.json").exists():
-        target.mkdir(parents=True)
-        _copy(BEGUN, cell, target)
+    if (cell / "result.json").exists():
+        if not published:
+            _copy_finished(cell, target)
+        return
+    for part in (cell, *cell.glob("stage-*")):  # a cell may have earlier stages, which its last one begins from
+        if (part / "checkpoint.safetensors").exists():
+            place = target / part.relative_to(cell)
+            place.mkdir(parents=True)
+            _copy(BEGUN, part, place)
 
 
 def _copy(names: Sequence[str], source: Path, target: Path) -> None:
