@@ -50,6 +50,7 @@ OWN = {  # experiment → settings, and how they change
         {"methods": ("CAVIA", "iMAML", "CNP"), "code": 3, "walked_steps": 2, "every": 2, "steps": 2, "minutes": 10.0},
         {"methods": ("MT-net",), "code": 4, "walked_steps": 1, "steps": 1},
     ),
+    "fig3b": ({}, {"methods": ("MT-net",)}),
     "sine_steps": ({"methods": ("CAVIA", "CAVIA, Adam"), "steps": 4}, {"methods": ("MAML",)}),
     "omniglot_methods": ({"lr_decay": 0.9}, {}),
     "embeddings": (
