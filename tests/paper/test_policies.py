@@ -56,12 +56,12 @@ def test_neighbouring_experiments_take_over_each_others_training(navigation):
 
 def children(pid, word):
     """The processes that this one has started with such a word in their command lines; none if it has ended."""
-    found = []
+    started = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             if word in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(int(child))
-    return found
+                started.append(int(child))
+    return started
 
 
 def killed(order, out):

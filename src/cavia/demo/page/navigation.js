@@ -1,4 +1,4 @@
-// A goal that only the rewards tell of: the paths of a policy before and after each update.
+// A goal revealed only through reward: the paths of a policy before and after each update.
 
 import { ask, latest } from "./api.js";
 import { drawBars } from "./bars.js";
