@@ -39,6 +39,8 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
         names = [name for name, _ in scored]
         for kept, (_, score) in zip(values, scored, strict=True):
             kept.append(torch.stack([score(one, batch) for one in predictions]))
+            if not kept[-1].isfinite().all() and (fault := batch.fault()):
+                raise CaviaError(f"the tasks cannot be scored: {fault}")
     return [Evaluation(name, torch.cat(parts, 1).cpu()) for name, parts in zip(names, values, strict=True)]
 
 

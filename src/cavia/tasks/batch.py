@@ -16,6 +16,7 @@ from cavia.kinds import checked
 from cavia.tasks.points import as_device, as_points, as_tensor, each, lead, shape as shape
 
 SPLITS = ("train", "val", "test")
+SAFE = 0.4  # the largest number to this power can be squared and summed: 3e15 in float32
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,20 @@ class TaskBatch:
         return self._map(lambda tensor: tensor[start:stop])
 
     def fault(self) -> str | None:
-        """Describes the first number, outside the padding, that is not finite; None: all are finite."""
+        """Describes the first number, outside the padding, that is not finite, or else the first that is too large to
+        compute with; None: there is none."""
+        parts: list[tuple[str, Tensor, Tensor | None]] = []
         for name in ("support_x", "support_y", "query_x", "query_y"):
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
             several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
-            for what, one in several.items():
-                if fault := _fault(one, mask):
-                    return f"{what} of {fault}: fix the data"
+            parts += [(what, one, mask) for what, one in several.items() if one.is_floating_point()]
+        for what, one, mask in parts:
+            if fault := _first(one, ~one.isfinite(), mask):
+                return f"{what} of {fault}: fix the data"
+        for what, one, mask in parts:
+            most = torch.finfo(one.dtype).max ** SAFE
+            if fault := _first(one, one.abs() > most, mask):
+                return f"{what} of {fault}, too large to compute with (at most {most:.0e}): fix or scale the data"
         return None
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
@@ -112,17 +120,14 @@ class TaskBatch:
         return replace(self, **changed, attributes=attributes)
 
 
-def _fault(value: Tensor, mask: Tensor | None) -> str | None:
-    """Describes the first number of value [T, N, ...], outside the padding, that is not finite."""
-    if not value.is_floating_point():
+def _first(value: Tensor, wrong: Tensor, mask: Tensor | None) -> str | None:
+    """Describes the first number of value [T, N, ...], outside the padding, that is `wrong`, bool of its shape."""
+    points = wrong.flatten(2).any(2) if wrong.ndim > 2 else wrong  # [T, N]
+    points = points if mask is None else points & mask
+    if not points.any():
         return None
-    wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
-    wrong = wrong if mask is None else wrong & mask
-    if not wrong.any():
-        return None
-    task, point = wrong.nonzero()[0].tolist()
-    numbers = value[task, point].flatten()
-    return f"task {task}, point {point} of the batch is {numbers[~numbers.isfinite()][0].item()}"
+    task, point = points.nonzero()[0].tolist()
+    return f"task {task}, point {point} of the batch is {value[task, point][wrong[task, point]].flatten()[0].item():g}"
 
 
 class TaskFamily(Built, ABC):

@@ -80,6 +80,8 @@ def fit(
         raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")
     if torch.is_inference_mode_enabled():
         raise CaviaError("fit needs gradients, and torch.inference_mode() allows none: call it outside")
+    if device_of(learner).type == "meta":
+        raise CaviaError("the learner is on the device 'meta', where weights have no numbers; make it on another")
     require_at_least("iterations", iterations, 1)
     if minutes is not None:
         require_positive("minutes", minutes)

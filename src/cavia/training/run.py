@@ -129,7 +129,8 @@ class Run:
             state.iteration += 1
             if not math.isfinite(metrics.get("loss", 0.0)):
                 why = block.fault(first + state.iteration - numbers.start - 1) or ADVICE
-                raise Diverged(f"{self._who()}: the loss is {metrics['loss']} at iteration {state.iteration}; {why}")
+                what = f"the loss or its gradient is {metrics['loss']} at iteration {state.iteration}"
+                raise Diverged(f"{self._who()}: {what}; {why}")
             self._add(block.metrics | metrics)
         return block.metrics | taken[-1]
 
