@@ -191,6 +191,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--hidden", "99999999999"], "a fit with --hidden 99999999999, --context 8, --support 10"),
+        (["--context", "100000"], "a fit with --hidden 64,64, --context 100000, --support 10"),
         (["--context", "1000000000"], "--context 1000000000"),
         (["--hidden", ",".join(["100000"] * 3)], "GB of memory, this machine has"),
         (["--support", "1000000000000"], "--support 1000000000000"),
