@@ -255,6 +255,7 @@ def test_the_command_line_speaks_of_its_flags(tmp_path, capsys):
         (["adapt", "other.cavia", "table.csv"], "other.cavia was not trained on a table"),
         (["predict", "model.cavia", "table.csv", "--contexts", "model.cavia"], "model.cavia"),
         (["predict", "again.cavia", "table.csv", "--contexts", "contexts"], "version"),
+        (["predict", "model.cavia", "table.csv", "--contexts", "contexts", "--out", "a.parquet"], "call it .csv"),
         (["embed", "model.cavia", "new.csv", "--colour", "size"], "has no column 'size'"),
     ],
 )

@@ -77,7 +77,9 @@ def _metric(
         if values.shape != batch.query_y.shape[:2]:
             wanted, got = list(batch.query_y.shape[:2]), list(values.shape)
             raise CaviaError(f"the metric must return one value per point, {wanted}; it returned {got}")
-        return mean_over_points(values, batch.query_mask)
+        if values.is_complex():
+            raise CaviaError(f"the metric must return real numbers, got {values.dtype}")
+        return mean_over_points(values if values.is_floating_point() else values.float(), batch.query_mask)
 
     return metric if isinstance(metric, str) else getattr(metric, "__name__", "metric"), score
 
