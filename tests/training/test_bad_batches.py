@@ -80,6 +80,37 @@ def test_a_gradient_that_is_not_finite_ends_the_run_though_the_loss_is(chunk):
     assert all(not value.any() for value in trained.parameters())
 
 
+def test_weights_that_were_lost_before_are_named():
+    trained = learner()
+    with torch.no_grad():
+        trained.model.layers[0].bias[0] = torch.nan
+    with pytest.raises(cavia.Diverged, match=r"model\.layers\.0\.bias of the learner was not finite before"):
+        cavia.fit(trained, cavia.Sine(), 2, progress=False)
+    with torch.inference_mode():
+        frozen = learner()
+    with pytest.raises(cavia.CaviaError, match="the learner was made in torch"):
+        cavia.fit(frozen, cavia.Sine(), 2, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda batch: (batch.support_x, batch.support_y), "Own.sample must return a cavia.TaskBatch, got"),
+        (lambda batch: None, "Own.sample must return a cavia.TaskBatch, got None"),
+        (lambda batch: batch.part(0, 3), "Own.sample must return the 5 tasks that it was asked for, got 3"),
+    ],
+)
+def test_what_a_family_returns_is_checked(change, message):
+    class Own(cavia.Sine):
+        def sample(self, *arguments, **named):
+            return change(super().sample(*arguments, **named))
+
+    with pytest.raises(cavia.CaviaError, match=message):
+        cavia.fit(learner(), Own(), 2, tasks_per_batch=5, progress=False)
+    with pytest.raises(cavia.CaviaError, match=message):
+        cavia.evaluate(learner(), Own(), tasks=5)
+
+
 def test_a_wrong_number_in_a_scored_task_is_named():
     class Gap(cavia.Sine):
         def sample(self, *arguments, **named):

@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -149,7 +150,7 @@ class TaskFamily(Built, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "sample" in vars(cls):
-            cls.sample = checked(cls.sample)  # type: ignore[method-assign]
+            cls.sample = _sampling(checked(cls.sample))  # type: ignore[method-assign]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -166,6 +167,23 @@ class TaskFamily(Built, ABC):
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
         """`tasks` new tasks with `support` and `query` points each, from the split "train", "val" or "test"."""
+
+
+def _sampling(sample: Callable[..., Any]) -> Callable[..., TaskBatch]:
+    """A family's `sample`, which must return as many tasks as it was asked for."""
+
+    @wraps(sample)
+    def sampled(self: TaskFamily, *arguments: Any, **named: Any) -> TaskBatch:
+        batch = sample(self, *arguments, **named)
+        name = f"{type(self).__name__}.sample"
+        if not isinstance(batch, TaskBatch):
+            raise CaviaError(f"{name} must return a cavia.TaskBatch, got {shown(batch)}")
+        asked = arguments[0] if arguments else named.get("tasks")
+        if len(batch) != asked:
+            raise CaviaError(f"{name} must return the {asked} tasks that it was asked for, got {len(batch)}")
+        return batch
+
+    return sampled
 
 
 def seeded_generator(seed: int, purpose: str) -> torch.Generator:
