@@ -135,6 +135,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: Mappin
     """
     from safetensors.torch import save
 
+    for name, tensor in tensors.items():
+        if tensor.is_meta:
+            raise CaviaError(f"{name} is on the device 'meta', where it has no numbers to write; load them first")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
     content = memoryview(save(tensors, metadata={"cavia": text, "sha256": digest(tensors, text)}))

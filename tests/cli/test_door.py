@@ -44,6 +44,14 @@ def test_signs_that_a_terminal_lacks_are_spelled_out(monkeypatch):
     assert written.getvalue().decode("ascii") == "0.20 +- 0.02 - e x phi -> \\udcff \\u2713\n"
 
 
+def test_an_error_on_an_ascii_terminal_names_the_value_itself(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, encoding="ascii", errors="strict"))
+    make_readable()
+    say("the table has no column 'ÿ' – it has 'y'")
+    assert written.getvalue().decode("ascii") == "cavia: the table has no column '\\xff' - it has 'y'\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_an_ascii_terminal_shows_tables_and_help(environment, tmp_path):

@@ -191,6 +191,7 @@ def test_several_targets_are_predicted(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--hidden", "99999999999"], "a fit with --hidden 99999999999, --context 8, --support 10"),
+        (["--context", "100000"], "a fit with --hidden 64,64, --context 100000, --support 10"),
         (["--context", "1000000000"], "--context 1000000000"),
         (["--hidden", ",".join(["100000"] * 3)], "GB of memory, this machine has"),
         (["--support", "1000000000000"], "--support 1000000000000"),
@@ -254,6 +255,7 @@ def test_the_command_line_speaks_of_its_flags(tmp_path, capsys):
         (["adapt", "other.cavia", "table.csv"], "other.cavia was not trained on a table"),
         (["predict", "model.cavia", "table.csv", "--contexts", "model.cavia"], "model.cavia"),
         (["predict", "again.cavia", "table.csv", "--contexts", "contexts"], "version"),
+        (["predict", "model.cavia", "table.csv", "--contexts", "contexts", "--out", "a.parquet"], "call it .csv"),
         (["embed", "model.cavia", "new.csv", "--colour", "size"], "has no column 'size'"),
     ],
 )

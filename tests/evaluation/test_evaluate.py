@@ -139,6 +139,14 @@ def test_a_metric_may_be_named_or_a_function_or_several_at_once():
     assert own.scores.shape == (2, 6)
 
 
+def test_a_metric_may_count():
+    counted, share = cavia.evaluate(
+        make(), cavia.Sine(), tasks=6, metric=[lambda y, t: (y > t)[..., 0], lambda y, t: (y > t).float().mean(-1)]
+    )
+    assert torch.equal(counted.scores, share.scores)
+    assert 0 < share.scores.mean() < 1
+
+
 def test_padded_points_do_not_count_for_an_own_metric():
     class Padded(cavia.Sine):
         def sample(self, *arguments, **named):
@@ -187,6 +195,7 @@ def test_both_returns_are_of_the_same_updates_and_sampled_episodes_are_simulated
         (False, {"metric": "accurate"}, "unknown metric 'accurate'; did you mean 'accuracy'"),
         (False, {"metric": "accuracy"}, r"accuracy needs logits \[tasks, points, classes\]"),
         (False, {"metric": lambda y, t: (y - t).square()}, r"one value per point, \[2, 100\]; it returned \[2, 100, 1"),
+        (False, {"metric": lambda y, t: (y - t).sum(-1) * 1j}, "must return real numbers, got torch.complex64"),
         (True, {"metric": "mse"}, "unknown metric in an environment 'mse'; choose from likeliest return, return"),
         (True, {"support": 0}, "support must be at least 1, got 0"),
         (True, {"query": 0}, "query must be at least 1, got 0"),

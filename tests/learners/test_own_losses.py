@@ -85,3 +85,28 @@ def test_a_run_does_not_go_on_with_another_loss(tmp_path):
     del config["learner"]["loss_code"]  # as versions before wrote it
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert cavia.fit(make(absolute), cavia.Sine(), 2, run_dir=folder, **settings).iterations == 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda p, t: (p.detach() - t).square().mean(-1), "the loss does not depend on the prediction by"),
+        (lambda p, t: (p > t).float().mean(-1), "the loss does not depend on the prediction by"),
+        (lambda p, t: (p - t).sum(-1) * 1j, r"real numbers, got torch.complex64 \[2, 5\]"),
+        (lambda p, t: (p > t).long().sum(-1), r"real numbers, got torch.int64 \[2, 5\]"),
+        (lambda p, t: None, r"one value per point, \[2, 5\] .* it returned None"),
+    ],
+)
+def test_a_loss_that_teaches_nothing_is_refused(loss, message):
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(4,), context=2), loss)
+    x, y = torch.randn(2, 5, 1), torch.randn(2, 5, 1)
+    with pytest.raises(cavia.CaviaError, match=message):
+        learner.adapt(x, y)
+    with pytest.raises(cavia.CaviaError, match=message):
+        cavia.fit(learner, cavia.Sine(), 2, support=5, query=5, tasks_per_batch=2, progress=False)
+
+
+def test_a_loss_without_a_gradient_scores_where_none_is_needed():
+    learner = cavia.CAVIA(cavia.MLP(1, 1, hidden=(4,), context=2), lambda p, t: (p > t).float().mean(-1))
+    with torch.no_grad():
+        assert learner.mean_loss(torch.ones(2, 5, 1), torch.zeros(2, 5, 1)).tolist() == [1, 1]

@@ -277,6 +277,15 @@ def test_a_store_belongs_to_one_version(path):
         assert store.ids == ["a", "b"]
 
 
+def test_an_export_does_not_replace_a_file_of_another_kind(store, tmp_path):
+    store.put(["a"], torch.zeros(1, 2))
+    table = tmp_path / "data.csv"
+    table.write_text("user,y\na,1\n")
+    with pytest.raises(cavia.CaviaError, match=r"exported to a \.parquet file, got .*data\.csv"):
+        store.export(table)
+    assert table.read_text() == "user,y\na,1\n"
+
+
 def test_the_command_line_looks_into_a_store(store, path, tmp_path, capsys):
     pytest.importorskip("pyarrow")
     assert cavia_command("store", path) == 0

@@ -222,6 +222,8 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
+    if options.out.suffix.lower() in (".parquet", ".pq", ".tsv"):
+        raise CaviaError(f"--out {options.out} will be CSV; call it .csv, or predict a folder of Parquet files")
     file = options.contexts if isinstance(options.contexts, Path) else None
     require_writable(options.out, options.model, options.table, *([file] if file else []))
     model = load_table_model(options.model)

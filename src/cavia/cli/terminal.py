@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import unicodedata
+from functools import partial
 from typing import Any
 
 SPELLED = {
@@ -15,21 +16,22 @@ LONGEST = 500  # characters of an error; the middle of longer ones is left out
 
 
 def make_readable() -> None:
-    """Make the output accept any text, whatever the locale."""
+    """Make the output accept any text, whatever the locale. Errors name values, so accents stay, as \\u…"""
     codecs.register_error("cavia.spelled", _spell)
-    for stream in (sys.stdout, sys.stderr):
+    codecs.register_error("cavia.exact", partial(_spell, exactly=True))
+    for stream, errors in ((sys.stdout, "cavia.spelled"), (sys.stderr, "cavia.exact")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="cavia.spelled")
+            stream.reconfigure(errors=errors)
 
 
-def _spell(error: UnicodeError) -> tuple[str, int]:
+def _spell(error: UnicodeError, exactly: bool = False) -> tuple[str, int]:
     """An ASCII replacement for characters that cannot be encoded: a name, a letter without accents, or \\u…"""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     words = []
     for character in error.object[error.start : error.end]:
-        plain = SPELLED.get(character) or unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-        words.append(plain or character.encode("ascii", "backslashreplace").decode())
+        plain = "" if exactly else unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        words.append(SPELLED.get(character) or plain or character.encode("ascii", "backslashreplace").decode())
     return "".join(words), error.end
 
 

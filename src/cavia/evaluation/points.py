@@ -39,6 +39,8 @@ def scores(learner: Learner, batches: Iterator[TaskBatch], steps: int, metrics: 
         names = [name for name, _ in scored]
         for kept, (_, score) in zip(values, scored, strict=True):
             kept.append(torch.stack([score(one, batch) for one in predictions]))
+            if not kept[-1].isfinite().all() and (fault := batch.fault()):
+                raise CaviaError(f"the tasks cannot be scored: {fault}")
     return [Evaluation(name, torch.cat(parts, 1).cpu()) for name, parts in zip(names, values, strict=True)]
 
 
@@ -75,7 +77,9 @@ def _metric(
         if values.shape != batch.query_y.shape[:2]:
             wanted, got = list(batch.query_y.shape[:2]), list(values.shape)
             raise CaviaError(f"the metric must return one value per point, {wanted}; it returned {got}")
-        return mean_over_points(values, batch.query_mask)
+        if values.is_complex():
+            raise CaviaError(f"the metric must return real numbers, got {values.dtype}")
+        return mean_over_points(values if values.is_floating_point() else values.float(), batch.query_mask)
 
     return metric if isinstance(metric, str) else getattr(metric, "__name__", "metric"), score
 

@@ -14,7 +14,7 @@ from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.door import answering, fitting, fitting_adapted
 from cavia.learners.each import each_adapted
-from cavia.learners.losses import PointLoss, find_loss, mean_over_points
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points, require_losses
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch
@@ -170,11 +170,7 @@ class Learner(Built, nn.Module, ABC):
         if mask is not None and (mask.dtype != torch.bool or mask.shape != target.shape[:2]):
             raise CaviaError(f"mask must be bool {list(target.shape[:2])}, got {mask.dtype} {shape(mask)}")
         values = self.point_loss(prediction, without_padding(target, mask))
-        if values.shape != target.shape[:2]:
-            raise CaviaError(
-                f"the loss must return one value per point, {list(target.shape[:2])} for targets {shape(target)}; "
-                f"it returned {shape(values)}"
-            )
+        require_losses(values, prediction, target)
         return mean_over_points(values, mask)
 
     def _infer(self, x: Inputs, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cavia.errors import CaviaError, require_one_of
+from cavia.errors import CaviaError, require_one_of, shown
 from cavia.models.policy import CategoricalPolicy, GaussianPolicy
 from cavia.tasks.points import without_padding as without_padding
 
@@ -124,6 +124,24 @@ def find_loss(loss: str | PointLoss) -> PointLoss:
         return loss
     require_one_of("loss", loss, LOSSES)
     return LOSSES[loss]
+
+
+def require_losses(values: object, prediction: Tensor, target: Tensor) -> None:
+    """Raise unless values are losses [T, N] of the points, with a gradient by the prediction where one is needed."""
+    if not isinstance(values, Tensor) or values.shape != target.shape[:2]:
+        got = list(values.shape) if isinstance(values, Tensor) else shown(values)
+        raise CaviaError(
+            f"the loss must return one value per point, {list(target.shape[:2])} for targets {list(target.shape)}; "
+            f"it returned {got}"
+        )
+    if not values.is_floating_point():
+        raise CaviaError(f"the loss must return real numbers, got {values.dtype} {list(values.shape)}; use .float()")
+    has_gradient = torch.compiler.is_compiling() or values.requires_grad
+    if torch.is_grad_enabled() and prediction.requires_grad and not has_gradient:
+        raise CaviaError(
+            "the loss does not depend on the prediction by differentiable functions, so it teaches nothing; "
+            "compute it without detach, item, numpy, argmax or comparisons"
+        )
 
 
 def mean_over_points(values: Tensor, mask: Tensor | None) -> Tensor:

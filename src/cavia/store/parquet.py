@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import missing_package
+from cavia.errors import CaviaError, missing_package, named
 from cavia.store.layout import Layout
 from cavia.tensor_file import replacing
 
@@ -18,6 +18,8 @@ def write_parquet(path: Path, blocks: Iterable[tuple[list[Any], Tensor]], layout
     The model's version is in the file's metadata, as `cavia_model_version`. Bfloat16, which
     Parquet does not have, becomes float32.
     """
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        raise CaviaError(f"a store is exported to a .parquet file, got {named(path)}; choose another name")
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

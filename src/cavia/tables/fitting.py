@@ -130,7 +130,7 @@ def train_table(
     for name, value in sizes.items():
         require_at_least(name, value, 1)
     require_kind("hidden", hidden, Sequence[int])
-    _check_memory(family, encoding, tuple(hidden), **sizes)
+    _check_memory(family, encoding, method, tuple(hidden), **sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(require_at_least("seed", seed, 0))
         learner = _learner(family, encoding, method, tuple(hidden), context, inner_lr, inner_steps)
@@ -199,15 +199,24 @@ def _squared_error(output: int) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _check_memory(
-    family: Tasks, encoding: Encoding, hidden: tuple[int, ...], context: int, inner_steps: int, tasks_per_batch: int
+    family: Tasks,
+    encoding: Encoding,
+    method: str,
+    hidden: tuple[int, ...],
+    context: int,
+    inner_steps: int,
+    tasks_per_batch: int,
 ) -> None:
     """Raise if weights and activations would not fit this machine, before there are any."""
     widths = (encoding.width + context, *hidden, encoding.outputs * (1 + context))
     weights = sum((before + 1) * after for before, after in pairwise(widths))
     points = tasks_per_batch * (family.support + min(family.query, MOST_TRAINING_QUERY))
-    scored = max(len(family.splits["val"]), len(family.splits["test"])) * (family.support + family.query)
+    held_out = max(len(family.splits["val"]), len(family.splits["test"]))
+    scored = held_out * (family.support + family.query)
     passes = 2 * (inner_steps + 1)  # each forward and back, all kept for the gradient through the inner steps
     needed = 4 * (COPIES * weights + sum(widths) * max(points * passes, 2 * scored))
+    if method == "posterior":  # the precision [T, context, context] before and after, and its factor, in float64
+        needed += 3 * 8 * max(tasks_per_batch, held_out) * context**2
     sizes = {"hidden": list(hidden), "context": context, "support": family.support}
     sizes |= {"inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
     listed = ", ".join(f"{name}={value}" for name, value in sizes.items())

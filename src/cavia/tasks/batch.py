@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from cavia.kinds import checked
 from cavia.tasks.points import as_device, as_points, as_tensor, each, lead, shape as shape
 
 SPLITS = ("train", "val", "test")
+SAFE = 0.4  # the largest number to this power can be squared and summed: 3e15 in float32
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,20 @@ class TaskBatch:
         return self._map(lambda tensor: tensor[start:stop])
 
     def fault(self) -> str | None:
-        """Describes the first number, outside the padding, that is not finite; None: all are finite."""
+        """Describes the first number, outside the padding, that is not finite, or else the first that is too large to
+        compute with; None: there is none."""
+        parts: list[tuple[str, Tensor, Tensor | None]] = []
         for name in ("support_x", "support_y", "query_x", "query_y"):
             value, mask = getattr(self, name), getattr(self, f"{name[:-2]}_mask")
             several = {name: value} if isinstance(value, Tensor) else {f"{name}[{key!r}]": value[key] for key in value}
-            for what, one in several.items():
-                if fault := _fault(one, mask):
-                    return f"{what} of {fault}: fix the data"
+            parts += [(what, one, mask) for what, one in several.items() if one.is_floating_point()]
+        for what, one, mask in parts:
+            if fault := _first(one, ~one.isfinite(), mask):
+                return f"{what} of {fault}: fix the data"
+        for what, one, mask in parts:
+            most = torch.finfo(one.dtype).max ** SAFE
+            if fault := _first(one, one.abs() > most, mask):
+                return f"{what} of {fault}, too large to compute with (at most {most:.0e}): fix or scale the data"
         return None
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
@@ -112,17 +121,14 @@ class TaskBatch:
         return replace(self, **changed, attributes=attributes)
 
 
-def _fault(value: Tensor, mask: Tensor | None) -> str | None:
-    """Describes the first number of value [T, N, ...], outside the padding, that is not finite."""
-    if not value.is_floating_point():
+def _first(value: Tensor, wrong: Tensor, mask: Tensor | None) -> str | None:
+    """Describes the first number of value [T, N, ...], outside the padding, that is `wrong`, bool of its shape."""
+    points = wrong.flatten(2).any(2) if wrong.ndim > 2 else wrong  # [T, N]
+    points = points if mask is None else points & mask
+    if not points.any():
         return None
-    wrong = ~value.isfinite().flatten(2).all(2) if value.ndim > 2 else ~value.isfinite()  # [T, N]
-    wrong = wrong if mask is None else wrong & mask
-    if not wrong.any():
-        return None
-    task, point = wrong.nonzero()[0].tolist()
-    numbers = value[task, point].flatten()
-    return f"task {task}, point {point} of the batch is {numbers[~numbers.isfinite()][0].item()}"
+    task, point = points.nonzero()[0].tolist()
+    return f"task {task}, point {point} of the batch is {value[task, point][wrong[task, point]].flatten()[0].item():g}"
 
 
 class TaskFamily(Built, ABC):
@@ -144,7 +150,7 @@ class TaskFamily(Built, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "sample" in vars(cls):
-            cls.sample = checked(cls.sample)  # type: ignore[method-assign]
+            cls.sample = _sampling(checked(cls.sample))  # type: ignore[method-assign]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -161,6 +167,23 @@ class TaskFamily(Built, ABC):
         self, tasks: int, support: int, query: int, generator: torch.Generator, split: str = "train"
     ) -> TaskBatch:
         """`tasks` new tasks with `support` and `query` points each, from the split "train", "val" or "test"."""
+
+
+def _sampling(sample: Callable[..., Any]) -> Callable[..., TaskBatch]:
+    """A family's `sample`, which must return as many tasks as it was asked for."""
+
+    @wraps(sample)
+    def sampled(self: TaskFamily, *arguments: Any, **named: Any) -> TaskBatch:
+        batch = sample(self, *arguments, **named)
+        name = f"{type(self).__name__}.sample"
+        if not isinstance(batch, TaskBatch):
+            raise CaviaError(f"{name} must return a cavia.TaskBatch, got {shown(batch)}")
+        asked = arguments[0] if arguments else named.get("tasks")
+        if len(batch) != asked:
+            raise CaviaError(f"{name} must return the {asked} tasks that it was asked for, got {len(batch)}")
+        return batch
+
+    return sampled
 
 
 def seeded_generator(seed: int, purpose: str) -> torch.Generator:

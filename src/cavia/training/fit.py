@@ -76,10 +76,7 @@ def fit(
                      writes no events.
     progress:        show a bar (lines when not in a terminal), or a function that receives a `Progress`.
     """
-    if isinstance(learner, CompiledLearner):
-        raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")
-    if torch.is_inference_mode_enabled():
-        raise CaviaError("fit needs gradients, and torch.inference_mode() allows none: call it outside")
+    _require_trainable(learner)
     require_at_least("iterations", iterations, 1)
     if minutes is not None:
         require_positive("minutes", minutes)
@@ -119,6 +116,18 @@ def fit(
         log = stack.enter_context(event_log(folder, run.state.iteration))
         run.loop(show, log, stop)
         return run.finish()
+
+
+def _require_trainable(learner: Learner) -> None:
+    """Raise if no step could be taken on the learner's weights."""
+    if isinstance(learner, CompiledLearner):
+        raise CaviaError("a compiled learner is for test time: give fit the learner that it was made from")
+    if torch.is_inference_mode_enabled():
+        raise CaviaError("fit needs gradients, and torch.inference_mode() allows none: call it outside")
+    if device_of(learner).type == "meta":
+        raise CaviaError("the learner is on the device 'meta', where weights have no numbers; make it on another")
+    if any(value.is_inference() for value in learner.parameters()):
+        raise CaviaError("the learner was made in torch.inference_mode(), so it has no gradients: make it outside")
 
 
 def _feed(learner: Any, source: Any, outer: Outer | None, **asked: Any) -> tuple[Feed, Outer]:

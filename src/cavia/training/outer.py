@@ -48,7 +48,7 @@ class Block(Protocol):
         ...
 
     def fault(self, number: int) -> str | None:
-        """Describes a number of that batch that is not finite; None: all are finite, so the data are not at fault."""
+        """Describes a number of that batch that cannot be computed with; None: the data are not at fault."""
         ...
 
 

@@ -128,10 +128,18 @@ class Run:
         for metrics in taken:
             state.iteration += 1
             if not math.isfinite(metrics.get("loss", 0.0)):
-                why = block.fault(first + state.iteration - numbers.start - 1) or ADVICE
-                raise Diverged(f"{self._who()}: the loss is {metrics['loss']} at iteration {state.iteration}; {why}")
+                why = block.fault(first + state.iteration - numbers.start - 1) or self._advice()
+                what = f"the loss or its gradient is {metrics['loss']} at iteration {state.iteration}"
+                raise Diverged(f"{self._who()}: {what}; {why}")
             self._add(block.metrics | metrics)
         return block.metrics | taken[-1]
+
+    def _advice(self) -> str:
+        """What to do if the data are not to blame: a step that is not finite left the weights as they were."""
+        for name, value in self.learner.state_dict().items():
+            if not value.isfinite().all():
+                return f"{name} of the learner was not finite before: start from other weights, or {ADVICE}"
+        return ADVICE
 
     def _add(self, metrics: Metrics) -> None:
         """Add a step's metrics to the interval's sums."""

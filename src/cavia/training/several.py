@@ -10,7 +10,7 @@ from torch import Tensor
 from cavia.compiler.compiling import Compiled
 from cavia.tasks.batch import TaskBatch
 from cavia.training.batches import TaskBlock
-from cavia.training.step import BETA1, BETA2, MetaStep
+from cavia.training.step import BETA1, BETA2, MetaStep, unless_lost
 
 
 class Steps:
@@ -119,4 +119,4 @@ class Loop:
         fine = gradient.isfinite().all() & loss.isfinite()
         rate, warm_first, warm_second = adam.unbind()
         change, first, second = step.adam(gradient, first, second, rate, warm_first, warm_second, fine)
-        return (weights - change, first, second), loss
+        return (weights - change, first, second), unless_lost(loss, fine)

@@ -69,7 +69,7 @@ class MetaStep:
 
         self._whole: Callable[[TaskBatch], Tensor] = wrap(self._gradient_and_update)
         self._gradient: Callable[[TaskBatch], tuple[Tensor, Tensor]] = wrap(self.gradient)
-        self._update: Callable[[Tensor], None] = wrap(self.update)  # takes the gradient; NaN: a loss that is not finite
+        self._update: Callable[[Tensor], Tensor] = wrap(self.update)  # given NaN: a loss is not finite
 
     def tensors(self) -> list[Tensor]:
         """Everything that a step reads and overwrites, except the batch."""
@@ -95,6 +95,8 @@ class MetaStep:
         """Take one step; returns the mean loss of the batch before it, a scalar tensor."""
         with torch.no_grad():
             loss = self._step(batch)
+            if (self.observer is not None or self.counter is not None) and not loss.isfinite():
+                return loss
             if self.observer is not None:
                 self.observer.observe(batch.query_x, self.chunk or len(batch))
                 for statistics in () if self.ranks.alone else self.observer.buffers():
@@ -115,8 +117,8 @@ class MetaStep:
             loss += share * part_loss
         sums = self.ranks.mean(sums, len(batch))
         total, loss = sums[:-1], sums[-1]
-        self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
-        return loss.clone()
+        fine = self._update(total if loss.isfinite() else torch.full_like(total, torch.nan))
+        return unless_lost(loss, fine)
 
     def gradient(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         """The meta-gradient ∇θ of the mean loss over tasks, one vector [P], and that loss."""
@@ -140,8 +142,11 @@ class MetaStep:
             by_parameter = torch.autograd.grad(loss, trained, materialize_grads=True)
         return torch.cat([gradient.flatten() for gradient in by_parameter]), loss.detach()
 
-    def update(self, gradient: Tensor) -> None:
-        """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam; nothing if it is not finite."""
+    def update(self, gradient: Tensor) -> Tensor:
+        """Eq. (6): θ ← θ − β ∇θ, with the gradient [P] clamped and scaled by Adam; nothing if it is not finite.
+
+        Returns whether it is, a scalar bool.
+        """
         fine = gradient.isfinite().all()
         self.count.add_(fine)
         warm = (1 - BETA1**self.count, 1 - BETA2**self.count)
@@ -150,6 +155,7 @@ class MetaStep:
         self.second_moment.copy_(second)
         for parameter, part in zip(self.parameters.values(), change.split(self.sizes), strict=True):
             parameter.sub_(part.view_as(parameter))
+        return fine
 
     def adam(
         self,
@@ -173,8 +179,7 @@ class MetaStep:
 
     def _gradient_and_update(self, batch: TaskBatch) -> Tensor:
         gradient, loss = self.gradient(batch)
-        self.update(gradient.where(loss.isfinite(), torch.nan))
-        return loss
+        return unless_lost(loss, self.update(gradient.where(loss.isfinite(), torch.nan)))
 
     def state(self) -> dict[str, Tensor]:
         """Adam's state, by name, for a checkpoint."""
@@ -184,3 +189,8 @@ class MetaStep:
         """Restore what `state` returned."""
         for name, value in self.state().items():
             value.copy_(state[name])
+
+
+def unless_lost(loss: Tensor, fine: Tensor) -> Tensor:
+    """A step's loss, a scalar; NaN if only the gradient was not finite (`fine`), so that the step changed nothing."""
+    return loss.where(fine | ~loss.isfinite(), torch.nan)

@@ -23,7 +23,7 @@ def read_results(folders: Sequence[Path]) -> list[Result]:
     results = [result for path in _result_files(folders) if (result := _read(path))]
     if not results:
         places = ", ".join(map(str, folders)) or "(no folder given)"
-        raise CaviaError(f"there is no result.json in the folders {places}; make one: cavia run table1 --quick")
+        raise CaviaError(f"there is no cavia result.json in the folders {places}; make one: cavia run table1 --quick")
     return sorted(results, key=_rank)
 
 
