@@ -20,6 +20,7 @@ from PIL import Image
 import cavia
 from attacks.outcomes import Case
 from cavia.cli import main, make_parser
+from cavia.paper.running.processes import start_server
 from cavia.tables.model import load_table_model
 
 TINY = ["iterations=2", "test_tasks=8", "validation_tasks=8", "hidden=4", "contexts=2"]
@@ -134,6 +135,8 @@ class Command:
             place = Path(temporary) / "place"
             shutil.copytree(self.prepared, place, symlinks=True)
             before = _state(place)
+            if self.arguments[0] == "run":
+                start_server()  # here, not in a folder that the case leaves deleted: PyTorch could not be imported
             with contextlib.chdir(place), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
                 try:
                     code = main(self.arguments)
