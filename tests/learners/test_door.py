@@ -86,7 +86,7 @@ def test_layers_of_types_that_do_not_mix_are_named(kind):
     learner.model.layers[1].double()
     with pytest.raises(cavia.CaviaError, match=r"torch.float32, model.layers.1.weight torch.float64, .* learner.float"):
         learner.adapt(X, Y)
-    with pytest.raises(cavia.CaviaError, match="model.layers.1.weight torch.float64"):
+    with pytest.raises(cavia.CaviaError, match=r"model.layers.1.weight torch.float64"):
         cavia.fit(learner, cavia.Sine(), 1, progress=False)
     assert learner.float().adapt(X, Y).finite.all()
 
