@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attacks import calls, commands, files
+from attacks import calls, commands, files, own_code
 from attacks.outcomes import CLEAR, RAW, RIGHT, SILENT, Case, Outcome, outcomes
 
 KINDS = ("calls", "commands", "files")
@@ -29,6 +29,7 @@ def cases(kind: str, seed: int, folder: Path) -> Iterator[list[Case]]:
     if kind == "calls":
         for name, get in calls.public_calls():
             yield list(calls.cases(name, get, seed))
+        yield list(own_code.cases())
     elif kind == "commands":
         commands.prepare(folder)
         yield list(commands.cases(folder, seed))
@@ -82,7 +83,7 @@ def main() -> int:
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             (options.out / "attack.md").write_text(page)
-            (options.out / "attack.json").write_text(json.dumps({kind: dict(counts[kind]) for kind in counts}, indent=1))
+            (options.out / "attack.json").write_text(json.dumps(counts, indent=1))
     return int(any(count[RAW] + count[SILENT] for count in counts.values()))
 
 

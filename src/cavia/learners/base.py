@@ -14,7 +14,7 @@ from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.learners.door import answering, fitting, fitting_adapted, refuse_types
 from cavia.learners.each import each_adapted
-from cavia.learners.losses import PointLoss, find_loss, mean_over_points, require_losses
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points, refuse_arrays, require_losses
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch
@@ -169,7 +169,11 @@ class Learner(Built, nn.Module, ABC):
             )
         if mask is not None and (mask.dtype != torch.bool or mask.shape != target.shape[:2]):
             raise CaviaError(f"mask must be bool {list(target.shape[:2])}, got {mask.dtype} {shape(mask)}")
-        values = self.point_loss(prediction, without_padding(target, mask))
+        try:
+            values = self.point_loss(prediction, without_padding(target, mask))
+        except RuntimeError as error:
+            refuse_arrays(error)
+            raise
         require_losses(values, prediction, target)
         return mean_over_points(values, mask)
 
