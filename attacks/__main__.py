@@ -8,6 +8,7 @@ at all is printed. Exit code 1 if there was one.
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attacks import calls, commands, files
+from attacks import calls, commands, files, own_code
 from attacks.outcomes import CLEAR, RAW, RIGHT, SILENT, Case, Outcome, outcomes
 
 KINDS = ("calls", "commands", "files")
@@ -28,6 +29,7 @@ def cases(kind: str, seed: int, folder: Path) -> Iterator[list[Case]]:
     if kind == "calls":
         for name, get in calls.public_calls():
             yield list(calls.cases(name, get, seed))
+        yield list(own_code.cases())
     elif kind == "commands":
         commands.prepare(folder)
         yield list(commands.cases(folder, seed))
@@ -60,35 +62,41 @@ def main() -> int:
     end = time.monotonic() + 60 * options.minutes
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in options.kinds}
     targets: dict[str, set[str]] = {kind: set() for kind in options.kinds}
-    seed = options.seed
-    while seed < options.seed + options.rounds and (seed == options.seed or time.monotonic() < end):
-        print(f"seed {seed}", flush=True)
-        for kind in options.kinds:
-            for each in attack(kind, seed, options.share, options.only):
-                counts[kind][each.kind] += 1
-                targets[kind].add(each.target)
-                if each.kind in (RAW, SILENT):
-                    print(ascii(str(each)), flush=True)
-                if time.monotonic() > end and seed > options.seed:
-                    break
-        seed += 1
-    page = as_page(counts, targets, range(options.seed, seed), options)
-    print(page)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "attack.md").write_text(page)
-        (options.out / "attack.json").write_text(json.dumps({kind: dict(counts[kind]) for kind in counts}, indent=1))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped from outside"))
+    seed, done = options.seed, False
+    try:
+        while seed < options.seed + options.rounds and (seed == options.seed or time.monotonic() < end):
+            print(f"seed {seed}", flush=True)
+            for kind in options.kinds:
+                for each in attack(kind, seed, options.share, options.only):
+                    counts[kind][each.kind] += 1
+                    targets[kind].add(each.target)
+                    if each.kind in (RAW, SILENT):
+                        print(ascii(str(each)), flush=True)
+                    if time.monotonic() > end and seed > options.seed:
+                        break
+            seed += 1
+        done = True
+    finally:  # the figures so far, however it ends
+        page = as_page(counts, targets, range(options.seed, seed + (not done)), options, done)
+        print(page, flush=True)
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / "attack.md").write_text(page)
+            (options.out / "attack.json").write_text(json.dumps(counts, indent=1))
     return int(any(count[RAW] + count[SILENT] for count in counts.values()))
 
 
-def as_page(counts: dict[str, Counter[str]], targets: dict[str, set[str]], seeds: range, options: Any) -> str:
-    """The figures as a page of Markdown."""
+def as_page(
+    counts: dict[str, Counter[str]], targets: dict[str, set[str]], seeds: range, options: Any, done: bool = True
+) -> str:
+    """The figures as a page of Markdown; not `done`: the last round was broken off."""
     lines = [
         "# Misuses tried, and what they got",
         "",
         f"`python -m attacks --minutes {options.minutes:g} --seed {seeds[0]} --share {options.share:g}"
         f" --kinds {' '.join(options.kinds)}`,",
-        f"seeds {seeds[0]} to {seeds[-1]}.",
+        f"seeds {seeds[0]} to {seeds[-1]}{'' if done else '; the last round was broken off'}.",
         "",
         "- *Right*: the value is one that the call takes.",
         "- *Clear*: one line that names the value.",

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from beartype.door import is_bearable
 import cavia
 from attacks.outcomes import Case, all_finite
 from attacks.values import BY_NAME, inputs_of_rows, learner, parameters_of, right_value, targets_of, wrong_values
+from cavia.errors import MOST_STEPS
 
 # Called by the library with what it has checked, or filled in by subclasses; not by users.
 HOOKS = {
@@ -41,18 +43,9 @@ HOOKS = {
 STORING = {"ContextRegressor", "ContextClassifier"}  # by scikit-learn's conventions: arguments are checked by fit
 NOT_CALLED = {"TaskFamily", "Dynamics", "Learner", "ContextModel", "Outer", "OuterStep", "TaskEnv"}  # abstract
 SMALL = {"y", "size", "queries", "tasks", "train", "val", "test", "drawings"}  # given even where there is a default
-LONG = {
-    "iterations",
-    "minutes",
-    "steps",
-    "inner_steps",
-    "epochs",
-    "cg_iterations",
-    "cg_steps",
-    "backtracks",
-    "timeout",
-    "horizon",
-}
+# Arguments that say how long a call takes, with the most that it takes; what is beyond must be refused.
+LONG = {"iterations": inf, "minutes": inf, "timeout": inf, "horizon": inf}
+LONG |= dict.fromkeys(("steps", "inner_steps", "epochs", "cg_iterations", "cg_steps", "backtracks"), MOST_STEPS)
 
 
 def public_calls() -> Iterator[tuple[str, Callable[[], Callable[..., Any]]]]:
@@ -114,7 +107,7 @@ def cases(name: str, get: Callable[[], Callable[..., Any]], seed: int) -> Iterat
     baseline = right_arguments(name, get())
     for key, (_, hint) in parameters_of(get()).items():
         for value in wrong_values(seed):
-            if key in LONG and isinstance(value, int | float) and value > 1000:
+            if key in LONG and isinstance(value, int | float) and 1000 < value <= LONG[key]:
                 continue
 
             def run(key: str = key, value: Any = value) -> Any:

@@ -20,6 +20,7 @@ from PIL import Image
 import cavia
 from attacks.outcomes import Case
 from cavia.cli import main, make_parser
+from cavia.paper.running.processes import start_server
 from cavia.tables.model import load_table_model
 
 TINY = ["iterations=2", "test_tasks=8", "validation_tasks=8", "hidden=4", "contexts=2"]
@@ -40,10 +41,13 @@ RIGHT: dict[str, Sequence[str]] = {
     "predict": ["model.cavia", "table.csv", "--contexts", "contexts"],
     "embed": ["model.cavia", "table.csv", "--out", "map.png"],
 }
+# A file's suffix → the bytes that it begins with, and where; what else is written to such a name contradicts it.
+SIGNS = {".parquet": (0, b"PAR1"), ".png": (0, b"\x89PNG"), ".cavia": (8, b"{")}
 MANY = str(10**400)
 WORDS = ["", " ", "-", "-1", "0", "2", "1.5", "nan", "inf", "-inf", "1e400", MANY, "99999999999", "1000000000", "text"]
 WORDS += ["\udc80", "a\0b", "x" * 5000, "√2", "=1+1", ",", "1,,2", "a=b", "a=", "=", "--", "../..", "~", "%s", "{0}"]
 PLACES = ["no/such/file", "/dev/null", "/dev/full", "/", ".", "loop", "empty", "binary", "deep.json", "foreign.json"]
+PLACES += ["new.csv", "new.parquet", "new.png", "new.cavia"]
 PLACES += ["table.csv", "model.cavia", "contexts", "picture.png", "results", "folder", "latin.csv", "header.csv"]
 
 
@@ -134,13 +138,18 @@ class Command:
             place = Path(temporary) / "place"
             shutil.copytree(self.prepared, place, symlinks=True)
             before = _state(place)
+            if self.arguments[0] == "run":
+                start_server()  # here, not in a folder that the case leaves deleted: PyTorch could not be imported
             with contextlib.chdir(place), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
                 try:
                     code = main(self.arguments)
                 except SystemExit as end:  # --help and --version
                     code = int(end.code or 0)
             changed = sorted(name for name, content in _state(place).items() if before.get(name) != content)
+            wrong = [name for name in changed if not _is_as_named(place / name)]
         lines = [line for line in errors.getvalue().splitlines() if line.startswith("cavia: ")]
+        if code == 0 and wrong:
+            return f"{', '.join(wrong)}: another format is written"
         if code == 0:
             return "prints nan with exit code 0" if "nan" in said.getvalue().replace("written: nan", "").split() else ""
         if code not in (1, 2) or len(lines) != 1 or "Traceback" in errors.getvalue():
@@ -148,6 +157,13 @@ class Command:
         if changed and code == 2:
             raise RuntimeError(f"{', '.join(changed)} written in spite of {lines[0]!r}")
         raise cavia.CaviaError(lines[0])
+
+
+def _is_as_named(path: Path) -> bool:
+    """Whether a file holds what its suffix says."""
+    content = path.read_bytes()
+    place, sign = SIGNS.get(path.suffix, (0, b""))
+    return content[place:].startswith(sign) and not (path.suffix == ".csv" and b"\0" in content)
 
 
 def _state(folder: Path) -> dict[str, int]:

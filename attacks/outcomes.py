@@ -151,9 +151,10 @@ def _outcomes(cases: Sequence[Case], scratch: str) -> Iterator[Outcome]:
                 done += 1
         except EOFError:
             child.join(SECONDS)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
-        child.join()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            child.join()
         if done < len(cases) and not stopped:  # the child hangs in this case, or died of it
             case = cases[done]
             kind = RIGHT if case.may_last and child.exitcode == -signal.SIGKILL else RAW
@@ -168,6 +169,7 @@ def _work(cases: Sequence[Case], send: Any, scratch: str) -> None:
     os.chdir(scratch)  # where paths that are taken for right ones are written to
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, _too_long)
     for case in cases:
         signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)  # again and again: some code swallows whatever is raised

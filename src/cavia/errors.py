@@ -8,6 +8,7 @@ LARGEST = 2**63 - 1  # what 64 bits hold
 MOST_SHOWN = 80  # characters of a value in a message
 LONGEST_WORD = 250  # characters; longer ones are no names or paths that anybody reads
 LARGEST_RATE = 3e38  # what float32 holds
+MOST_STEPS = 10**6  # of adaptation: minutes for a small network
 
 
 class CaviaError(ValueError):
@@ -86,6 +87,11 @@ def require_at_least(name: str, value: Any, least: int, most: int = LARGEST) -> 
     if number > most:
         raise CaviaError(f"{name} must be at most {most}, got {shown(value)}")
     return number
+
+
+def require_steps(name: str, value: Any, least: int = 0) -> int:
+    """`value` as a number of adaptation steps that comes to an end, or an error that names it."""
+    return require_at_least(name, value, least, MOST_STEPS)
 
 
 def require_one_of(name: str, value: Any, known: Any) -> None:

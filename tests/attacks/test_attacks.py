@@ -1,5 +1,8 @@
 """A share of the attacks of `make attack`: every misuse gets a right result or a clear error."""
 
+import signal
+
+import attacks.__main__
 import pytest
 import torch
 from attacks.__main__ import KINDS, attack
@@ -54,6 +57,24 @@ def test_a_case_that_kills_its_process_is_raw_and_the_next_ones_are_tried():
 
     cases = [Case("call", "a", 1, run) for run in (lambda: 1, lambda: os._exit(3), lambda: 2)]
     assert [each.kind for each in outcomes(cases)] == [RIGHT, RAW, RIGHT]
+
+
+def test_a_round_that_is_broken_off_leaves_its_table(tmp_path, monkeypatch):
+    def broken(kind, *arguments):
+        yield outcome(Case("call", "rate", 1, lambda: 1))
+        raise RuntimeError("no folder")
+
+    monkeypatch.setattr(attacks.__main__, "attack", broken)
+    monkeypatch.setattr("sys.argv", ["attacks", "--kinds", "calls", "--out", str(tmp_path)])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(RuntimeError, match="no folder"):
+            attacks.__main__.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    page = (tmp_path / "attack.md").read_text()
+    assert "seeds 0 to 0; the last round was broken off." in page
+    assert "| calls | 1 | 1 | 1 | 0 | 0 | 0 |" in page
 
 
 def _raise(message):

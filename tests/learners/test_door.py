@@ -40,6 +40,9 @@ ADAPTED = cavia.Adapted({"context": torch.zeros(3, 3)})
         (lambda one: one.adapt(X.to_sparse(), Y), "x must be a dense tensor"),
         (lambda one: one.adapt(1e300 * X.double(), Y), "which the learner's torch.float32 cannot; scale the inputs"),
         (lambda one: one.adapt(X, Y, steps="3"), "steps must be a whole number, got '3'"),
+        (lambda one: one.adapt(X, Y, steps=10**12), "steps must be at most 1000000, got 1000000000000"),
+        (lambda one: cavia.evaluate(one, cavia.Sine(), steps=10**12), "steps must be at most 1000000"),
+        (lambda one: cavia_learner(inner_steps=10**9), "inner_steps must be at most 1000000, got 1000000000"),
         (lambda one: one.adapt(X, Y, start="there"), "expected what `adapt` returned, a cavia.Adapted"),
         (lambda one: one.predict(None, ADAPTED), "x must be a tensor"),
         (lambda one: one.predict(X, None), "expected what `adapt` returned, a cavia.Adapted"),
@@ -75,6 +78,17 @@ def test_wrong_inputs_are_one_line_that_names_them(call, message):
     with pytest.raises(cavia.CaviaError, match=message) as caught:
         call(cavia_learner())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [cavia.CAVIA, cavia.MAML, cavia.GaussNewton])
+def test_layers_of_types_that_do_not_mix_are_named(kind):
+    learner = kind(mlp(), "mse")
+    learner.model.layers[1].double()
+    with pytest.raises(cavia.CaviaError, match=r"torch.float32, model.layers.1.weight torch.float64, .* learner.float"):
+        learner.adapt(X, Y)
+    with pytest.raises(cavia.CaviaError, match=r"model.layers.1.weight torch.float64"):
+        cavia.fit(learner, cavia.Sine(), 1, progress=False)
+    assert learner.float().adapt(X, Y).finite.all()
 
 
 @pytest.mark.parametrize("convert", [torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.double, torch.Tensor.half])

@@ -94,6 +94,7 @@ def test_a_run_does_not_go_on_with_another_loss(tmp_path):
         (lambda p, t: (p > t).float().mean(-1), "the loss does not depend on the prediction by"),
         (lambda p, t: (p - t).sum(-1) * 1j, r"real numbers, got torch.complex64 \[2, 5\]"),
         (lambda p, t: (p > t).long().sum(-1), r"real numbers, got torch.int64 \[2, 5\]"),
+        (lambda p, t: torch.tensor(p.detach().numpy()).mean(-1), "the loss "),
         (lambda p, t: None, r"one value per point, \[2, 5\] .* it returned None"),
     ],
 )
@@ -104,6 +105,13 @@ def test_a_loss_that_teaches_nothing_is_refused(loss, message):
         learner.adapt(x, y)
     with pytest.raises(cavia.CaviaError, match=message):
         cavia.fit(learner, cavia.Sine(), 2, support=5, query=5, tasks_per_batch=2, progress=False)
+
+
+@pytest.mark.parametrize("kind", [cavia.MAML, cavia.Reptile])
+def test_a_loss_by_arrays_is_refused_where_weights_adapt(kind):
+    learner = kind(cavia.MLP(1, 1, hidden=(4,), context=0), lambda p, t: p.detach().mean(-1).numpy())
+    with pytest.raises(cavia.CaviaError, match="the loss converts the prediction to an array"):
+        cavia.fit(learner, cavia.Sine(), 1, tasks_per_batch=2, progress=False)
 
 
 def test_a_loss_without_a_gradient_scores_where_none_is_needed():

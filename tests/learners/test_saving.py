@@ -117,6 +117,7 @@ def test_a_module_that_is_given_is_not_conditioned_by_absurd_numbers(tmp_path):
         (lambda it: it.update(frozen=3), "frozen must name parameters"),
         (lambda it: it.update(format="1"), "has format '1'"),
         (lambda it: it["arguments"].update(inner_lr="fast"), "inner_lr must be"),
+        (lambda it: it["arguments"].update(inner_steps=10**9), "inner_steps must be at most 1000000, got 1000000000"),
         (lambda it: it["model_arguments"].update(hidden=[9]), r"size mismatch for model.layers.0.weight: \[8, 4\]"),
         (lambda it: it["model_arguments"].update(hidden=[8, 1]), "model.layers.2.weight is missing"),
     ],

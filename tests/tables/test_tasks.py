@@ -150,7 +150,7 @@ def test_an_encoding_survives_json_and_meets_new_categories():
     new = read_table({"c": ["z", None], "n": [None, 2]})
     assert encoding.encode_inputs(new).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert encoding.decode(torch.tensor([[0.0, 1.0]])) == {"y": ["yes"]}
-    with pytest.raises(cavia.CaviaError, match=r"row 0 \(counting from 0\), column 'n': 'many' is not a number"):
+    with pytest.raises(cavia.CaviaError, match=r"row 0 \(counting from 0\), column 'n': 'many' is not a number; fix"):
         encoding.encode_inputs(read_table({"c": ["x"], "n": ["many"]}))
     with pytest.raises(cavia.CaviaError, match="'perhaps' is not a class of the training tasks: 'no', 'yes'"):
         encoding.encode_targets(read_table({"y": ["perhaps"]}))

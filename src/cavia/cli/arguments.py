@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from cavia.errors import MOST_SHOWN, CaviaError, closest
 
+FORMATS = (".cavia", ".csv", ".parquet", ".pq", ".png", ".tsv")  # suffixes that say what is in a file
 MOST_DIGITS = 4000  # of a number: just below Python's limit
 LARGEST = 2**63 - 1  # PyTorch's largest integer
 LONG = re.compile(r"'([^']{100,})'")
@@ -122,8 +123,11 @@ def widths(text: str) -> tuple[int, ...]:
     return tuple(at_least(1)(part) for part in listed(text)) if text else ()
 
 
-def require_writable(out: Path, *inputs: Path) -> None:
-    """Raise if the output cannot be written, or would overwrite an input; before any work is done."""
+def require_writable(out: Path, *inputs: Path, suffix: str = "") -> None:
+    """Raise if the output cannot be written, or would overwrite an input; before any work is done.
+
+    suffix: what files of its format end with; another format's suffix is refused.
+    """
     try:
         if out.is_dir():
             raise CaviaError(f"--out {out} is a folder; give the name of a file")
@@ -135,6 +139,9 @@ def require_writable(out: Path, *inputs: Path) -> None:
         raise CaviaError(f"cannot write --out {shown_text(str(out))}: {getattr(error, 'strerror', error)}") from error
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise CaviaError(f"cannot write --out {out}: {there} is not a writable folder")
+    if out.suffix.lower() in FORMATS and out.suffix.lower() != suffix:
+        fix = f"call it {suffix}" if suffix else "call it otherwise"
+        raise CaviaError(f"--out {out} would hold another format than {out.suffix}; {fix}")
 
 
 def in_flags(action: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:

@@ -17,14 +17,12 @@ from cavia.cli.arguments import (
     widths,
 )
 from cavia.cli.streaming import adapt_stream, add_adapt_arguments, add_predict_arguments, predict_stream, streams
-from cavia.errors import CaviaError
+from cavia.errors import MOST_STEPS, CaviaError
 
 if TYPE_CHECKING:  # they import PyTorch
     from cavia.tables.model import TableModel
     from cavia.tables.reading import Table
     from cavia.tables.tasks import Tasks
-
-MOST_STEPS = 100_000  # of adaptation: minutes
 
 
 def add_table_commands(commands: Any) -> None:
@@ -108,7 +106,9 @@ def _add_settings(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--context", type=at_least(1), default=8, help="number of context parameters (default: 8)")
     fit.add_argument("--inner-lr", type=positive, default=0.5, help="learning rate of gradient steps (default: 0.5)")
     fit.add_argument(
-        "--inner-steps", type=at_least(1), help="steps per task (default: 2 gradient, 1 or 4 Newton steps)"
+        "--inner-steps",
+        type=at_least(1, MOST_STEPS),
+        help="steps per task (default: 2 gradient, 1 or 4 Newton steps)",
     )
     fit.add_argument("--support", type=at_least(1), default=10, help="rows per task to adapt on (default: 10)")
     fit.add_argument(
@@ -134,7 +134,7 @@ def _fit(options: argparse.Namespace) -> None:
     from cavia.tables.resuming import folder_beside
     from cavia.tables.tasks import Tasks
 
-    require_writable(options.out, options.table)
+    require_writable(options.out, options.table, suffix=".cavia")
     types = ("inputs", "number", "category", "date", "problem")
     read = ("task", "target", *types, "support", "order", "too_small", "seed")
     family = Tasks.from_table(options.table, **{name: getattr(options, name) for name in read})
@@ -222,10 +222,8 @@ def _predict(options: argparse.Namespace) -> None:
     from cavia.tables.model import load_table_model
     from cavia.tables.writing import write_predictions
 
-    if options.out.suffix.lower() in (".parquet", ".pq", ".tsv"):
-        raise CaviaError(f"--out {options.out} will be CSV; call it .csv, or predict a folder of Parquet files")
     file = options.contexts if isinstance(options.contexts, Path) else None
-    require_writable(options.out, options.model, options.table, *([file] if file else []))
+    require_writable(options.out, options.model, options.table, *([file] if file else []), suffix=".csv")
     model = load_table_model(options.model)
     if file and (not file.is_file() or not file.stat().st_size):
         raise CaviaError(
@@ -261,7 +259,7 @@ def _embed(options: argparse.Namespace) -> None:
     if options.out.suffix.lower() != ".png":
         raise CaviaError(f"--out must be a .png, got {options.out}")
     beside = options.out.with_suffix(".csv")
-    require_writable(options.out, options.model, options.table)
-    require_writable(beside, options.model, options.table)
+    require_writable(options.out, options.model, options.table, suffix=".png")
+    require_writable(beside, options.model, options.table, suffix=".csv")
     said = embed(load_table_model(options.model), options.table, options.colour, options.out, options.steps)
     print(f"{said}\nwritten: {options.out}, {beside}")

@@ -5,7 +5,7 @@ from typing import Any, overload
 import torch
 
 from cavia.envs.base import TaskEnv
-from cavia.errors import require_at_least, require_one_of
+from cavia.errors import require_at_least, require_one_of, require_steps
 from cavia.evaluation.points import Metric, drawn, scores
 from cavia.evaluation.result import LIKELIEST, RETURN, Evaluation, device_of, evaluating, half_width
 from cavia.evaluation.returns import returns
@@ -84,7 +84,7 @@ def evaluate(
     """
     if tasks is not None:
         require_at_least("tasks", tasks, 1)
-    steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
+    steps = require_steps("steps", learner.inner_steps if steps is None else steps)
     for name, value, least in (("chunk", chunk, 1), ("support", support, 1), ("query", query, 0)):
         if value is not None:
             require_at_least(name, value, least)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from cavia.building import Built
-from cavia.errors import CaviaError, require_at_least
+from cavia.errors import CaviaError, require_at_least, require_steps
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, require_adapted
-from cavia.learners.door import answering, fitting, fitting_adapted
+from cavia.learners.door import answering, fitting, fitting_adapted, refuse_types
 from cavia.learners.each import each_adapted
-from cavia.learners.losses import PointLoss, find_loss, mean_over_points, require_losses
+from cavia.learners.losses import PointLoss, find_loss, mean_over_points, refuse_arrays, require_losses
 from cavia.models.base import ContextModel, NormedModel
 from cavia.models.substitute import lock_of
 from cavia.tasks.batch import TaskBatch
@@ -111,7 +111,7 @@ class Learner(Built, nn.Module, ABC):
         if isinstance(x, Iterator):
             return each_adapted(self, x, y, mask, steps, start)
         x, y, mask = as_points(x, y, mask)
-        steps = require_at_least("steps", self.inner_steps if steps is None else steps, 0)
+        steps = require_steps("steps", self.inner_steps if steps is None else steps)
         with torch.no_grad():
             if start is not None:
                 require_adapted(start)
@@ -169,7 +169,11 @@ class Learner(Built, nn.Module, ABC):
             )
         if mask is not None and (mask.dtype != torch.bool or mask.shape != target.shape[:2]):
             raise CaviaError(f"mask must be bool {list(target.shape[:2])}, got {mask.dtype} {shape(mask)}")
-        values = self.point_loss(prediction, without_padding(target, mask))
+        try:
+            values = self.point_loss(prediction, without_padding(target, mask))
+        except RuntimeError as error:
+            refuse_arrays(error)
+            raise
         require_losses(values, prediction, target)
         return mean_over_points(values, mask)
 
@@ -177,7 +181,11 @@ class Learner(Built, nn.Module, ABC):
         """`infer` on points that fit the learner, with nothing in their padding."""
         x = fitting(self, x)
         self.check_mask(mask)
-        return self.infer(without_padding(x, mask), y, mask, steps, start)
+        try:
+            return self.infer(without_padding(x, mask), y, mask, steps, start)
+        except RuntimeError as error:
+            refuse_types(self, error)
+            raise
 
     def statistics_in(self, adapted: Adapted) -> Tensor | None:
         """The support points' statistics, if the model needs them."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cavia.compiler.obstacles import obstacle
-from cavia.errors import require_at_least
+from cavia.errors import require_steps
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted, Layout, require_adapted
 from cavia.learners.base import Learner
@@ -78,7 +78,7 @@ class CompiledLearner(Learner):
         if steps is None:
             steps = learner.inner_steps
         elif type(steps) is not int:
-            steps = require_at_least("steps", steps, 0)
+            steps = require_steps("steps", steps)
         given, layout = _flat(start)
         values: Any = (x, y, *given) if mask is None else (x, y, mask, *given)
         key = self.graphs.key(("adapt", steps, layout), values)
@@ -117,7 +117,7 @@ class CompiledLearner(Learner):
         x = fitting(learner, x)
         if isinstance(x, Tensor) and not all(map(is_, (x, y, mask), before)):  # converted
             return self.adapt(x, y, mask, steps, start)
-        steps = require_at_least("steps", steps, 0)
+        steps = require_steps("steps", steps)
         if key is None or not steps or not x.numel() or (mask is not None and not self.pads_points):
             with self.graphs.as_it_is() as plain:
                 return plain.adapt(x, y, mask, steps, start)

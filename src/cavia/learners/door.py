@@ -11,6 +11,8 @@ from cavia.errors import CaviaError
 from cavia.learners.adapted import Adapted, require_adapted
 from cavia.tasks.points import Inputs, as_inputs, each, shape
 
+OF_TYPES = ("same dtype", "expected scalar type", "should be the same")
+
 
 def answering(respond: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A learner's `respond` behind a check of its arguments."""
@@ -19,7 +21,11 @@ def answering(respond: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def answer(self: nn.Module, x: Any, adapted: Any) -> Tensor:
         require_adapted(adapted)
         own = own_tensor(self)
-        return respond(self, _fitting(own, as_inputs("x", x)), _fitting_adapted(own, adapted))
+        try:
+            return respond(self, _fitting(own, as_inputs("x", x)), _fitting_adapted(own, adapted))
+        except RuntimeError as error:
+            refuse_types(self, error)
+            raise
 
     return answer
 
@@ -61,6 +67,20 @@ def _fitting_adapted(own: Tensor | None, adapted: Adapted) -> Adapted:
         if value.is_complex():
             raise CaviaError(f"{name!r} of adapted must be real, got {value.dtype}")
     return adapted.map(lambda value: value if value.dtype == own.dtype else value.to(own.dtype))
+
+
+def refuse_types(learner: nn.Module, error: RuntimeError) -> None:
+    """Raise a CaviaError that names two layers, if their types differ and that is what PyTorch's error is about."""
+    if not any(words in str(error) for words in OF_TYPES):
+        return
+    types = [(name, value.dtype) for name, value in learner.named_parameters() if value.is_floating_point()]
+    other = next((one for one in types if one[1] != types[0][1]), None)
+    if other is not None:
+        first = types[0]
+        raise CaviaError(
+            f"{first[0]} is {first[1]}, {other[0]} {other[1]}, and the network does not convert between them; give "
+            "all layers one type, for instance learner.float()"
+        ) from error
 
 
 def own_tensor(learner: nn.Module) -> Tensor | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cavia.compiler.compiling import is_compiling
-from cavia.errors import CaviaError, missing_package, require_at_least
+from cavia.errors import CaviaError, missing_package, require_steps
 from cavia.learners.adapted import CONTEXT
 from cavia.learners.base import Learner
 from cavia.learners.decompositions import table
@@ -32,7 +32,7 @@ def export(
 ) -> None:
     """Write the learner to `path` as an ONNX graph; `Learner.export` says how."""
     path = checked_path(path)
-    steps = require_at_least("steps", learner.inner_steps if steps is None else steps, 0)
+    steps = require_steps("steps", learner.inner_steps if steps is None else steps)
     _require_packages()
     points = example_points(learner, example, mask)
     plain = copy.deepcopy(learner).cpu().eval().requires_grad_(False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_positive, require_steps
 from cavia.kinds import checked
 from cavia.learners.adapted import CONTEXT, MEMORY, Adapted
 from cavia.learners.base import Learner
@@ -53,7 +53,7 @@ class GradientLearner(Learner):
     ):
         super().__init__(model, loss)
         rates = {name: require_positive("inner_lr", rate) for name, rate in rates.items()}
-        self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
+        self.inner_steps = require_steps("inner_steps", inner_steps, 1)
         self.first_order = first_order
         self.fast_names = tuple(rates)
         like = next(model.parameters(), torch.empty(0))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cavia.errors import require_at_least, require_positive
+from cavia.errors import require_positive, require_steps
 from cavia.kinds import checked
 from cavia.learners.adapted import Adapted
 from cavia.learners.gradient import GradientLearner, all_rates
@@ -39,7 +39,7 @@ class ImplicitMAML(GradientLearner):
         super().__init__(model, loss, all_rates(model, inner_lr), inner_steps, first_order=True, learn_init=True)
         self.inner_lr = inner_lr
         self.strength = require_positive("strength", strength)
-        self.cg_steps = require_at_least("cg_steps", cg_steps, 1)
+        self.cg_steps = require_steps("cg_steps", cg_steps, 1)
 
     def _slopes(self, x: Inputs, y: Tensor, mask: Tensor | None) -> Slopes:
         """Those of the support loss and of λ/2 ‖φ − θ‖² (Eq. 3 of Rajeswaran et al.)."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, call_of_user, require_at_least, shown
+from cavia.errors import CaviaError, call_of_user, require_steps, shown
 from cavia.kinds import checked
 
 Fast: TypeAlias = dict[str, Tensor]  # name → tensor with a leading task axis: what adapts
@@ -35,7 +35,7 @@ def adapt(
     step_size:   name → α, a number or a tensor that broadcasts against one task's parameters.
     first_order: treat the inner gradient as a constant in the outer one.
     """
-    require_at_least("steps", steps, 0)
+    require_steps("steps", steps)
     if not fast:
         raise CaviaError("fast must hold at least one tensor by name, got {}")
     for name, value in fast.items():

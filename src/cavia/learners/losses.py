@@ -126,6 +126,15 @@ def find_loss(loss: str | PointLoss) -> PointLoss:
     return LOSSES[loss]
 
 
+def refuse_arrays(error: RuntimeError) -> None:
+    """Raise a CaviaError, if PyTorch's error says that a loss converts tensors to arrays where gradients are taken."""
+    if "data pointer" in str(error) or ".numpy()" in str(error):
+        raise CaviaError(
+            "the loss converts the prediction to an array, through which there is no gradient; compute it with "
+            "PyTorch's functions"
+        ) from error
+
+
 def require_losses(values: object, prediction: Tensor, target: Tensor) -> None:
     """Raise unless values are losses [T, N] of the points, with a gradient by the prediction where one is needed."""
     if not isinstance(values, Tensor) or values.shape != target.shape[:2]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, Diverged, require_at_least, require_positive
+from cavia.errors import CaviaError, Diverged, require_positive, require_steps
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss, without_padding
@@ -43,7 +43,7 @@ class GaussNewton(Learner):
         if self.keeps_statistics:
             raise CaviaError('GaussNewton takes no model with norm="support"; take norm="task" or "running"')
         self.damping = require_positive("damping", damping)
-        self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
+        self.inner_steps = require_steps("inner_steps", inner_steps, 1)
         like = next(model.parameters(), torch.empty(0))
         self.log_damping = nn.Parameter(like.new_tensor(math.log(damping)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_one_of
+from cavia.errors import CaviaError, require_at_least, require_one_of, require_steps
 from cavia.evaluation.evaluate import Evaluation, evaluate, half_width
 from cavia.kinds import require_kind
 from cavia.learners.base import Learner
@@ -126,6 +126,7 @@ def train_table(
     require_one_of("method", method, METHODS)
     if inner_steps is None:
         inner_steps = 2 if method == "gradient" else NEWTON_STEPS[encoding.loss]
+    require_steps("inner_steps", inner_steps, 1)
     sizes = {"context": context, "inner_steps": inner_steps, "tasks_per_batch": tasks_per_batch}
     for name, value in sizes.items():
         require_at_least(name, value, 1)

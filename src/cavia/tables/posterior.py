@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from cavia.errors import CaviaError, Diverged, require_at_least, require_one_of, require_positive
+from cavia.errors import CaviaError, Diverged, require_one_of, require_positive, require_steps
 from cavia.learners.adapted import CONTEXT, Adapted
 from cavia.learners.base import Learner
 from cavia.learners.losses import PointLoss
@@ -46,7 +46,7 @@ class Posterior(Learner):
             raise CaviaError(f"Posterior adapts an EffectsNet, got a {type(model).__name__}")
         require_one_of("loss", loss, ("mse", "cross_entropy"))
         self.noise, self.decay = require_positive("noise", noise), decay
-        self.inner_steps = require_at_least("inner_steps", inner_steps, 1)
+        self.inner_steps = require_steps("inner_steps", inner_steps, 1)
         self.log_noise = nn.Parameter(torch.full((model.outputs,), math.log(noise)))
 
     def infer(self, x: Tensor, y: Tensor, mask: Tensor | None, steps: int, start: Adapted | None) -> Adapted:

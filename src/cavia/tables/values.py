@@ -32,7 +32,9 @@ def _numbers(table: Table, name: str) -> np.ndarray:
             if not is_missing(value):
                 number = as_number(value)
                 if number is None:
-                    raise CaviaError(f"{table.cell(row, name)} is not a number")
+                    raise CaviaError(
+                        f"{table.cell(row, name)} is not a number; fix it, or leave it empty if it is missing"
+                    )
                 numbers[row] = number
     large = np.flatnonzero(np.abs(numbers) > MOST)
     if len(large):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_positive, require_steps
 from cavia.learners.acting import MetaBatch, Points, Updates
 from cavia.learners.base import Learner
 from cavia.learners.losses import mean_over_points
@@ -40,8 +40,9 @@ class PPO(Outer):
     def __post_init__(self) -> None:
         require_positive("lr", self.lr)
         require_positive("max_kl", self.max_kl)
-        for name in ("epochs", *(["chunk"] if self.chunk is not None else [])):
-            require_at_least(name, getattr(self, name), 1)
+        require_steps("epochs", self.epochs, 1)
+        if self.chunk is not None:
+            require_at_least("chunk", self.chunk, 1)
         if not 0 < self.clip < 1:
             raise CaviaError(f"clip must be between 0 and 1, got {self.clip}")
 

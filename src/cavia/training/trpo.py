@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavia.errors import CaviaError, require_at_least, require_positive
+from cavia.errors import CaviaError, require_at_least, require_positive, require_steps
 from cavia.learners.acting import MetaBatch, Updates
 from cavia.learners.base import Learner
 from cavia.training.jacobian import Jacobian
@@ -51,7 +51,9 @@ class TRPO(Outer):
     def __post_init__(self) -> None:
         require_positive("max_kl", self.max_kl)
         require_positive("damping", self.damping)
-        for name in ("cg_iterations", "backtracks", "hvp_every", *(["chunk"] if self.chunk is not None else [])):
+        for name in ("cg_iterations", "backtracks"):
+            require_steps(name, getattr(self, name), 1)
+        for name in ("hvp_every", *(["chunk"] if self.chunk is not None else [])):
             require_at_least(name, getattr(self, name), 1)
         if not 0 < self.shrink < 1:
             raise CaviaError(f"shrink must be between 0 and 1, got {self.shrink}")
