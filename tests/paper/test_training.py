@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from cavia.paper.catalogue import CATALOGUE, find
 from cavia.paper.experiment import Cell, Place
 from cavia.paper.methods import METHODS
 from cavia.paper.schema import CELL_FORMAT, CellResult
-from cavia.paper.training import fit_arguments, fit_settings, run_cell
+from cavia.paper.training import adopt, fit_arguments, fit_settings, run_cell
 from cavia.tensor_file import read_json
 from cavia.training.step import MetaStep
 from tests.paper.cells import folder_of, train
@@ -245,3 +246,9 @@ def test_a_training_under_way_is_left_alone(tmp_path):
     train("fig3b", tmp_path, CELL, **SINE)
     assert (mine / "note").read_text() == "mine"
     assert len((mine / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_nothing_is_beside_the_root():
+    mine = Path("/cells/of-an-experiment-in-the-root")
+    adopt(mine, {})
+    assert not mine.exists()

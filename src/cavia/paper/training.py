@@ -121,7 +121,7 @@ def adopt(mine: Path, trains: dict[str, Any]) -> None:
     training is adopted, and `fit` finds it finished.
     """
     mine = mine.absolute()
-    if mine.exists():
+    if mine.exists() or len(mine.parents) < 3:  # or nothing is beside it, at the root
         return
     trains = json.loads(json.dumps(trains, default=repr))
     for theirs in sorted(mine.parents[2].glob(f"*/cells/{mine.name}")):
