@@ -133,7 +133,7 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "size": lambda: 28,
     "windows.states": lambda: torch.rand(2, 2, 4, 2, generator=torch.Generator().manual_seed(0)),
     "windows.dt": lambda: 0.5,
-    "path": lambda: folder() / "file",
+    "path": lambda: folder() / "file.parquet",  # what a store exports to; all others take any name
     "load.path": model_file,
     "ContextStore.model": lambda: "version one",
     "images": picture_set,
