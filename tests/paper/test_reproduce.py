@@ -94,6 +94,18 @@ def test_a_finished_cell_of_an_unfinished_experiment_is_not_trained_again_elsewh
     assert not list((tmp_path / "results" / "unfinished").rglob("*.*"))
 
 
+def test_a_longer_run_under_way_is_published_beside_its_shorter_result(tmp_path):
+    work, longer = plan(tmp_path / "first"), plan(tmp_path / "first", iterations=8)
+    row(work, 0).run()
+    work.publish(tmp_path / "results")
+    longer.publish(tmp_path / "results")  # its cells have a result of fewer iterations
+    begun = tmp_path / "results" / "unfinished" / "table1" / "quick" / "cells" / work.orders[0].cells[0].name
+    (begun / "note").write_text("further")
+    other = plan(tmp_path / "other", iterations=8)
+    assert other.begin_from(tmp_path / "results") == 2
+    assert (other.orders[0].folder(other.orders[0].cells[0]) / "note").exists()
+
+
 def test_the_stages_of_an_unfinished_cell_go_along(tmp_path):
     first, second = plan(tmp_path / "first"), plan(tmp_path / "second")
     stage = first.orders[0].folder(first.orders[0].cells[0]) / "stage-1"

@@ -55,8 +55,8 @@ class Reproduction:
         copied = 0
         for order in self.orders:
             for cell in order.cells:
-                finished = results / order.experiment / order.set / "cells" / cell.name
-                source = finished if finished.exists() else _unfinished(results, order) / cell.name
+                begun = _unfinished(results, order) / cell.name  # further than a published one, if there are both
+                source = begun if begun.exists() else results / order.experiment / order.set / "cells" / cell.name
                 mine = order.folder(cell)
                 if source.exists() and not mine.exists():
                     mine.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,13 @@ class Reproduction:
             _copy_cells(out, target / result["budget"])
         for order in self.orders:
             for cell in order.cells:
-                published_already = (results / order.experiment / order.set / "cells" / cell.name).exists()
-                _copy_unfinished(order.folder(cell), _unfinished(results, order) / cell.name, published_already)
+                here, target = order.folder(cell), _unfinished(results, order) / cell.name
+                if here.exists():
+                    shutil.rmtree(target, ignore_errors=True)
+                if read_result(order, cell) is None:
+                    _copy_begun(here, target)
+                elif not (results / order.experiment / order.set / "cells" / cell.name).exists():
+                    _copy_finished(here, target)
         for name, result in published.items():
             write_json(results / name / "result.json", result)
         if published:
@@ -194,15 +199,9 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def _copy_unfinished(cell: Path, target: Path, published: bool) -> None:
-    """Copy the checkpoint of a cell that has no result, or the result of one that is not published elsewhere."""
-    if cell.exists():
-        shutil.rmtree(target, ignore_errors=True)
-    if (cell / "result.json").exists():
-        if not published:
-            _copy_finished(cell, target)
-        return
-    for part in (cell, *cell.glob("stage-*")):  # a cell may have earlier stages, which its last one begins from
+def _copy_begun(cell: Path, target: Path) -> None:
+    """Copy the checkpoints of an unfinished cell, of its earlier stages, too, which its last one begins from."""
+    for part in (cell, *cell.glob("stage-*")):
         if (part / "checkpoint.safetensors").exists():
             place = target / part.relative_to(cell)
             place.mkdir(parents=True)
